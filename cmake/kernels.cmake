@@ -1,0 +1,32 @@
+# Kernel files for one instruction set each: src/backend/cpu/<arch>/<op>_<isa>.c. A file is compiled when the
+# compiler takes the flags AND the assembler takes what they produce; otherwise it is left out with a notice
+# and the run-time table keeps the kernel below it.
+include(CheckCSourceCompiles)
+
+set(K3_ISA_avx2 "-mavx2;-mfma;-mf16c")
+set(K3_PROBE_avx2 "#include <immintrin.h>
+int main(void) { __m256 a = _mm256_fmadd_ps(_mm256_set1_ps(1), _mm256_set1_ps(2), _mm256_set1_ps(3)); return _mm256_movemask_ps(a); }")
+set(K3_ISA_avx512 "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx2;-mfma;-mf16c")
+set(K3_PROBE_avx512 "#include <immintrin.h>
+int main(void) { __m512i a = _mm512_maddubs_epi16(_mm512_set1_epi8(1), _mm512_set1_epi8(2)); return (int)_mm512_reduce_add_epi32(a); }")
+
+function(k3_add_kernels target)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    return()
+  endif()
+  foreach(isa avx2 avx512)
+    string(REPLACE ";" " " flags "${K3_ISA_${isa}}")
+    set(CMAKE_REQUIRED_FLAGS "${flags}")
+    check_c_source_compiles("${K3_PROBE_${isa}}" K3_HAVE_${isa})
+    unset(CMAKE_REQUIRED_FLAGS)
+    file(GLOB files CONFIGURE_DEPENDS src/backend/cpu/x86/*_${isa}.c)
+    if(K3_HAVE_${isa} AND files)
+      target_sources(${target} PRIVATE ${files})
+      set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${K3_ISA_${isa}}")
+      string(TOUPPER ${isa} upper)
+      target_compile_definitions(${target} PRIVATE K3_HAVE_${upper}=1)
+    elseif(files)
+      message(NOTICE "k3: this compiler cannot build ${isa} kernels; they are left out")
+    endif()
+  endforeach()
+endfunction()

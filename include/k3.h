@@ -1,0 +1,155 @@
+/* k3: run Moonshot's Kimi K3 exactly, on the machine at hand.
+ *
+ * The only installed header. An engine owns a model; a session is one token timeline with its state;
+ * sampling and chat are pure helpers on top. Every function that can fail returns a k3_status and fills
+ * `err` (which may be NULL) with one sentence that names the thing, what was found and what was wanted.
+ * Nothing here prints, exits or reads the environment. One engine may be used from one thread at a time;
+ * tokenising, rendering and parsing are safe from any thread. */
+#ifndef K3_H
+#define K3_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define K3_VERSION "0.1.0"
+
+typedef enum k3_status {
+    K3_OK = 0,
+    K3_E_INVALID,     /* the caller's argument or request is wrong */
+    K3_E_NOT_FOUND,   /* a file, tensor or device is not there */
+    K3_E_IO,          /* the operating system refused a read or write */
+    K3_E_FORMAT,      /* a file's content breaks its format */
+    K3_E_UNSUPPORTED, /* well-formed, but nothing here implements it */
+    K3_E_NOMEM,       /* memory, or the stated budget, does not suffice */
+    K3_E_NUMERIC,     /* logits that cannot be sampled: NaN, +inf, all -inf */
+    K3_E_CANCELLED,   /* the progress callback asked to stop */
+    K3_E_DEVICE       /* a backend failed */
+} k3_status;
+
+typedef struct k3_error {
+    k3_status status;
+    char text[1024];
+} k3_error;
+
+/* ---- engine ------------------------------------------------------------------------------------------ */
+
+typedef struct k3_engine k3_engine;
+typedef struct k3_session k3_session;
+
+/* Called during long work with a phase name and a share of it; return nonzero to cancel. */
+typedef int (*k3_progress)(void *user, const char *phase, uint64_t done, uint64_t total);
+
+typedef struct k3_config {
+    const char *backend;  /* "auto" (NULL), "cpu", "cpu:scalar", "cpu:avx2", "cpu:avx512" */
+    const char *trunk;    /* "auto" (NULL), "bf16", "int8", "int4": precision of the trunk matrices */
+    int exact;            /* bf16 trunk, f32 activations and caches: the reference arithmetic */
+    int threads;          /* 0: the cores this process may use */
+    int chunk_rows;       /* rows computed at once in prefill; 0: chosen */
+    k3_progress progress; /* may be NULL */
+    void *user;
+} k3_config;
+
+typedef struct k3_info {
+    int vocab_size, hidden_size, n_layers, n_experts, n_experts_per_token, context_length;
+    int bos_id, eos_id;      /* eos: <|end_of_msg|> */
+    int has_tokenizer;       /* 0: the folder has no tiktoken.model, the model works with ids only */
+    uint64_t n_params;       /* language-model parameters stored (codes counted as one each) */
+    uint64_t trunk_bytes;    /* trunk matrices and vectors as held in memory */
+    uint64_t expert_bytes;   /* routed experts as stored */
+    uint64_t token_bytes;    /* weight bytes one decoded token reads */
+    const char *plan;        /* one line: backend, kernels, trunk type, threads, memory */
+} k3_info;
+
+k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *config, k3_error *err);
+void k3_engine_close(k3_engine *engine);
+const k3_info *k3_engine_info(const k3_engine *engine);
+/* Per-op time and calls since the last reset, as text lines; 0-terminated, cut to `size`. */
+void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset);
+/* Checks a model folder without loading it and describes it. `text` is malloc'd and freed by the caller, also on failure. */
+k3_status k3_inspect(char **text, const char *model, k3_error *err);
+/* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
+double k3_memory_rate(int threads);
+
+/* ---- text --------------------------------------------------------------------------------------------- */
+
+typedef struct k3_tokens {
+    int32_t *ids; /* malloc'd; k3_tokens_free */
+    size_t n, capacity;
+} k3_tokens;
+
+void k3_tokens_free(k3_tokens *tokens);
+/* Appends the ids of plain text (UTF-8, invalid bytes allowed). Special names in it stay ordinary text. */
+k3_status k3_tokenize(const k3_engine *engine, k3_tokens *out, const char *text, size_t n_bytes, k3_error *err);
+/* Bytes of one token; *bytes points into the vocabulary. Any id outside it is K3_E_INVALID. */
+k3_status k3_token_bytes(const k3_engine *engine, const char **bytes, size_t *n_bytes, int32_t id, k3_error *err);
+int k3_token_is_special(const k3_engine *engine, int32_t id);
+
+/* Holds back incomplete UTF-8 so that each piece handed out is valid; zero-initialise. */
+typedef struct k3_utf8 {
+    unsigned char held[4];
+    int n_held;
+} k3_utf8;
+/* Writes at most 3 * (n + 3) bytes of valid UTF-8 to `out`; invalid bytes become U+FFFD. n = 0 flushes. Returns bytes written. */
+size_t k3_utf8_push(k3_utf8 *state, char *out, const char *bytes, size_t n);
+
+/* Chat, in K3's own format (XTML). `request_json` is one object with messages, tools, tool_choice, response_format, thinking (bool),
+ * thinking_effort, add_generation_prompt, images: the fields of an OpenAI chat request that reach the prompt. */
+k3_status k3_chat_render(const k3_engine *engine, k3_tokens *out, int *thinking, const char *request_json, k3_error *err);
+
+typedef enum k3_chat_event_kind {
+    K3_CHAT_REASONING, /* text: a piece of the thinking channel, valid UTF-8 */
+    K3_CHAT_CONTENT,   /* text: a piece of the answer */
+    K3_CHAT_CALL,      /* text: tool name; index: 0-based number of the call */
+    K3_CHAT_ARGUMENTS, /* text: a piece of the call's arguments as JSON text; the pieces of one call join to one object */
+    K3_CHAT_CALL_END   /* the call is complete; a call without this event was cut and must be dropped */
+} k3_chat_event_kind;
+typedef void (*k3_chat_sink)(void *user, k3_chat_event_kind kind, int index, const char *text, size_t n_bytes);
+
+typedef struct k3_chat_parser k3_chat_parser;
+/* thinking: 1 if the prompt left `think` open, 0 for `response`. */
+k3_status k3_chat_parser_open(k3_chat_parser **out, const k3_engine *engine, int thinking, k3_chat_sink sink, void *user, k3_error *err);
+/* Feeds one generated id. *done becomes 1 at the end of the message. */
+k3_status k3_chat_parser_push(k3_chat_parser *parser, int32_t id, int *done, k3_error *err);
+/* Ends the output: flushes held text. Returns "stop", "length" or "tool_calls". */
+const char *k3_chat_parser_finish(k3_chat_parser *parser);
+void k3_chat_parser_close(k3_chat_parser *parser);
+
+/* ---- sessions ------------------------------------------------------------------------------------------ */
+
+k3_status k3_session_open(k3_session **out, k3_engine *engine, k3_error *err);
+void k3_session_close(k3_session *session);
+int64_t k3_session_length(const k3_session *session); /* tokens held */
+/* Appends ids and computes the logits of the last one. On failure the session is as before the call. */
+k3_status k3_session_append(k3_session *session, const int32_t *ids, size_t n, k3_error *err);
+/* The same with rows [n, hidden_size] f32 in place of embedding rows where ids[i] < 0. */
+k3_status k3_session_append_rows(k3_session *session, const int32_t *ids, const float *rows, size_t n, k3_error *err);
+/* As append, and writes the logits of every appended token to logits [n, vocab_size]. */
+k3_status k3_session_score(k3_session *session, float *logits, const int32_t *ids, size_t n, k3_error *err);
+/* One append for several sessions of one engine in shared passes: ids[i] has n[i] tokens. */
+k3_status k3_sessions_append(k3_session **sessions, const int32_t *const *ids, const size_t *n, size_t n_sessions, k3_error *err);
+const float *k3_session_logits(const k3_session *session); /* [vocab_size], NULL before the first append */
+
+/* Snapshots: KDA state cannot be truncated, so a session goes back to marked positions only. */
+k3_status k3_session_mark(k3_session *session, k3_error *err);
+/* Goes back to the last mark at or before `length` (or to 0) and forgets later marks; k3_session_length tells where. */
+k3_status k3_session_rewind(k3_session *session, int64_t length, k3_error *err);
+k3_status k3_session_save(const k3_session *session, const char *path, k3_error *err);
+k3_status k3_session_load(k3_session *session, const char *path, k3_error *err);
+
+/* ---- sampling ------------------------------------------------------------------------------------------ */
+
+typedef struct k3_sampling {
+    float temperature; /* <= 1e-6 (not negative): the largest logit, lowest id first */
+    float top_p;       /* 1: off; 0: the best token only */
+    int top_k;         /* 0: off */
+    float min_p;       /* 0: off */
+    uint64_t seed;
+} k3_sampling;
+
+typedef struct k3_sampler k3_sampler;
+k3_status k3_sampler_open(k3_sampler **out, const k3_sampling *sampling, k3_error *err);
+/* Picks from logits [n]: temperature, then top_k, top_p, min_p, then a seeded draw. */
+k3_status k3_sampler_pick(k3_sampler *sampler, int32_t *id, const float *logits, size_t n, k3_error *err);
+void k3_sampler_close(k3_sampler *sampler);
+
+#endif

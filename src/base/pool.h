@@ -1,0 +1,21 @@
+/* A pool of threads for loops over independent items. Workers spin briefly between loops, then sleep. */
+#ifndef K3_BASE_POOL_H
+#define K3_BASE_POOL_H
+
+#include "base/error.h"
+
+typedef struct k3_pool k3_pool;
+
+/* Does items first .. last-1. thread in 0..n_threads-1 selects scratch. */
+typedef void (*k3_pool_task)(void *arg, int64_t first, int64_t last, int thread);
+
+/* n_threads 0: the cores this process may use (affinity mask and cgroup quota). The caller's thread is thread 0. */
+k3_status k3_pool_open(k3_pool **out, int n_threads, k3_error *err);
+void k3_pool_close(k3_pool *pool);
+int k3_pool_threads(const k3_pool *pool);
+
+/* Runs task over items 0 .. n-1 and returns when all are done. Pieces are multiples of `grain` (but the last) and are handed out as
+ * threads become free, so a task's result for an item must not depend on the piece it lies in. */
+void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t grain);
+
+#endif
