@@ -8,14 +8,13 @@
 k3_status k3_fail(k3_error *err, k3_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Puts a prefix such as "model.safetensors: " before the text that is already there. */
-k3_status k3_fail_within(k3_error *err, k3_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+k3_status k3_fail_within(k3_error *err, k3_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-#define K3_TRY(call)                                 \
-    do {                                             \
-        k3_status k3_try_status = (call);            \
-        if (k3_try_status != K3_OK)                  \
-            return k3_try_status;                    \
+#define K3_TRY(call)                                                                                                                       \
+    do {                                                                                                                                   \
+        k3_status k3_try_status = (call);                                                                                                  \
+        if (k3_try_status != K3_OK)                                                                                                        \
+            return k3_try_status;                                                                                                          \
     } while (0)
 
 #endif

@@ -19,19 +19,19 @@ typedef enum k3_json_type {
 typedef struct k3_json k3_json;
 struct k3_json {
     k3_json_type type;
-    uint32_t line, column;       /* 1-based position of the value */
-    const char *text;            /* NUMBER, STRING */
+    uint32_t line, column; /* 1-based position of the value */
+    const char *text;      /* NUMBER, STRING */
     size_t text_bytes;
-    const char *key;             /* the member's name when the parent is an object */
+    const char *key; /* the member's name when the parent is an object */
     size_t key_bytes;
     const k3_json *first, *next; /* children in file order, also duplicates; siblings */
     size_t n_children;
 };
 
 enum {
-    K3_JSON_NONFINITE = 1,  /* bare NaN, Infinity, -Infinity are NUMBERs with that spelling */
+    K3_JSON_NONFINITE = 1,   /* bare NaN, Infinity, -Infinity are NUMBERs with that spelling */
     K3_JSON_UNIQUE_KEYS = 2, /* a repeated key in one object is an error that names it */
-    K3_JSON_SURROGATES = 4  /* half a surrogate pair becomes U+FFFD instead of an error */
+    K3_JSON_SURROGATES = 4   /* half a surrogate pair becomes U+FFFD instead of an error */
 };
 
 /* Depth is limited to 256. A byte-order mark at the start is skipped. Errors are K3_E_FORMAT "line L, column C: ...". */

@@ -1,0 +1,15 @@
+/* Facts about the machine: cores this process may use, memory it may take, time. */
+#ifndef K3_BASE_OS_H
+#define K3_BASE_OS_H
+
+#include "base/error.h"
+
+int k3_os_cores(void);                 /* affinity mask and cgroup quota respected; at least 1 */
+uint64_t k3_os_memory_available(void); /* bytes free for new use: the machine's and the cgroup's, page cache counted as free */
+uint64_t k3_os_nanoseconds(void);      /* monotonic */
+void k3_os_yield(void);
+
+/* Whole file into malloc'd memory, 0-terminated. Larger than max_bytes is K3_E_FORMAT. */
+k3_status k3_os_read_file(char **text, size_t *n_bytes, const char *path, uint64_t max_bytes, k3_error *err);
+
+#endif

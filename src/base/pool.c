@@ -1,0 +1,197 @@
+#include "base/pool.h"
+
+#include "base/os.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* How often a worker looks for a new loop before it sleeps: some tens of microseconds, about the gap between two operations of a pass. */
+enum { K3_SPINS = 4000 };
+
+/* The word `gate` says whether a loop is open and how many workers are inside. A worker that is late (the machine is shared) simply does
+ * not enter; nobody waits for it. Fields of the loop change only while the gate is shut and empty. */
+#define K3_GATE_OPEN 0x80000000u
+
+struct k3_pool {
+    int n_threads;
+    pthread_t *workers;
+    int n_started;
+
+    k3_pool_task task;
+    void *arg;
+    int64_t n, grain;
+    unsigned loop; /* number of the open loop */
+    _Atomic int64_t next;
+    _Atomic unsigned gate;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    _Atomic int n_asleep;
+    _Atomic int stop;
+};
+
+typedef struct k3_worker {
+    k3_pool *pool;
+    int thread;
+} k3_worker;
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void do_pieces(k3_pool *pool, int thread)
+{
+    for (;;) {
+        int64_t first = atomic_fetch_add_explicit(&pool->next, pool->grain, memory_order_relaxed);
+        if (first >= pool->n)
+            return;
+        int64_t last = pool->n - first < pool->grain ? pool->n : first + pool->grain;
+        pool->task(pool->arg, first, last, thread);
+    }
+}
+
+/* Steps through the open gate; 0 if it is shut. */
+static int enter(k3_pool *pool)
+{
+    unsigned gate = atomic_load(&pool->gate);
+    while (gate & K3_GATE_OPEN)
+        if (atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1))
+            return 1;
+    return 0;
+}
+
+/* Waits for a loop this worker has not served; returns 0 when the pool closes. `served` is updated. On return the gate is entered. */
+static int wait_for_loop(k3_pool *pool, unsigned *served)
+{
+    for (int spin = 0;; spin++) {
+        if (atomic_load_explicit(&pool->stop, memory_order_relaxed))
+            return 0;
+        if (enter(pool)) {
+            if (pool->loop != *served) {
+                *served = pool->loop;
+                return 1;
+            }
+            atomic_fetch_sub(&pool->gate, 1);
+        }
+        if (spin < K3_SPINS) {
+            relax();
+            continue;
+        }
+        pthread_mutex_lock(&pool->lock);
+        atomic_fetch_add(&pool->n_asleep, 1);
+        if (!(atomic_load(&pool->gate) & K3_GATE_OPEN) && !atomic_load(&pool->stop))
+            pthread_cond_wait(&pool->wake, &pool->lock);
+        atomic_fetch_sub(&pool->n_asleep, 1);
+        pthread_mutex_unlock(&pool->lock);
+        spin = 0;
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    k3_worker worker = *(k3_worker *)arg;
+    free(arg);
+    unsigned served = 0;
+    while (wait_for_loop(worker.pool, &served)) {
+        do_pieces(worker.pool, worker.thread);
+        atomic_fetch_sub(&worker.pool->gate, 1);
+    }
+    return NULL;
+}
+
+static k3_status start_workers(k3_pool *pool, k3_error *err)
+{
+    for (int i = 1; i < pool->n_threads; i++) {
+        k3_worker *worker = malloc(sizeof *worker);
+        if (!worker)
+            return k3_fail(err, K3_E_NOMEM, "thread pool: out of memory");
+        *worker = (k3_worker){pool, i};
+        if (pthread_create(&pool->workers[i - 1], NULL, worker_main, worker)) {
+            free(worker);
+            return k3_fail(err, K3_E_NOMEM, "thread pool: the system starts only %d of the %d threads asked for; use fewer (--threads)", i,
+                           pool->n_threads);
+        }
+        pool->n_started++;
+    }
+    return K3_OK;
+}
+
+k3_status k3_pool_open(k3_pool **out, int n_threads, k3_error *err)
+{
+    *out = NULL;
+    if (n_threads < 0 || n_threads > 1024)
+        return k3_fail(err, K3_E_INVALID, "threads: %d found, 0 (automatic) to 1024 wanted", n_threads);
+    k3_pool *pool = calloc(1, sizeof *pool);
+    if (!pool)
+        return k3_fail(err, K3_E_NOMEM, "thread pool: out of memory");
+    pool->n_threads = n_threads ? n_threads : k3_os_cores();
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    pool->workers = calloc((size_t)pool->n_threads, sizeof *pool->workers);
+    k3_status status = pool->workers ? start_workers(pool, err) : k3_fail(err, K3_E_NOMEM, "thread pool: out of memory");
+    if (status != K3_OK) {
+        k3_pool_close(pool);
+        return status;
+    }
+    *out = pool;
+    return K3_OK;
+}
+
+void k3_pool_close(k3_pool *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->stop, 1);
+    pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 0; i < pool->n_started; i++)
+        pthread_join(pool->workers[i], NULL);
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool->workers);
+    free(pool);
+}
+
+int k3_pool_threads(const k3_pool *pool)
+{
+    return pool->n_threads;
+}
+
+void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t grain)
+{
+    if (n <= 0)
+        return;
+    if (grain < 1)
+        grain = 1;
+    if (pool->n_threads == 1 || n <= grain) {
+        task(arg, 0, n, 0);
+        return;
+    }
+    pool->task = task;
+    pool->arg = arg;
+    pool->n = n;
+    pool->grain = grain;
+    pool->loop++;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store(&pool->gate, K3_GATE_OPEN);
+    if (atomic_load(&pool->n_asleep)) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    do_pieces(pool, 0);
+    atomic_fetch_and(&pool->gate, ~K3_GATE_OPEN);
+    for (int spin = 0; atomic_load(&pool->gate) != 0; spin++) {
+        if (spin < K3_SPINS)
+            relax();
+        else
+            k3_os_yield();
+    }
+}
