@@ -1,0 +1,210 @@
+#include "model/layers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int max2(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static k3_status new_ref(k3_forward *f, k3_ref *out, int64_t rows, int64_t width, const char *what, k3_error *err)
+{
+    uint64_t bytes = 4 * (uint64_t)rows * (uint64_t)(width ? width : 1);
+    k3_buf *buf = f->be->memory->alloc(f->be, bytes, what);
+    if (!buf) {
+        k3_status status = f->be->sync(f->be, err);
+        return status != K3_OK ? status : k3_fail(err, K3_E_NOMEM, "scratch %s: no memory for %llu bytes", what, (unsigned long long)bytes);
+    }
+    f->buffers[f->n_buffers++] = buf;
+    *out = (k3_ref){buf, 0};
+    return K3_OK;
+}
+
+/* Snapshots taken in a whole pass, plus the running sum. */
+static int n_sources(const k3_hparams *hp)
+{
+    return (hp->n_layers + hp->attn_res_block - 1) / hp->attn_res_block + 1;
+}
+
+static k3_status new_scratch(k3_forward *f, k3_error *err)
+{
+    const k3_hparams *hp = f->hp;
+    int R = f->max_rows, kda = hp->kda_heads * hp->kda_dim;
+    int wide = max2(max2(kda, hp->mla_heads * (hp->nope + hp->rope)), max2(hp->mla_heads * hp->v_dim, hp->q_lora));
+    int small = max2(hp->kda_heads + hp->kda_dim, hp->kv_lora + hp->rope);
+    int inner = max2(hp->dense_inner, hp->shared_inner);
+    K3_TRY(new_ref(f, &f->ids, R, 1, "ids", err));
+    K3_TRY(new_ref(f, &f->x, R, hp->hidden, "input", err));
+    K3_TRY(new_ref(f, &f->n, R, hp->hidden, "normed input", err));
+    K3_TRY(new_ref(f, &f->tmp, R, hp->hidden, "sub-layer output", err));
+    for (int i = 0; i < n_sources(hp); i++)
+        K3_TRY(new_ref(f, &f->stream[i], R, hp->hidden, "residual stream", err));
+    k3_ref *wides[] = {&f->q, &f->k, &f->v, &f->g, &f->z, &f->o};
+    for (size_t i = 0; i < sizeof wides / sizeof *wides; i++)
+        K3_TRY(new_ref(f, wides[i], R, wide, "projections", err));
+    K3_TRY(new_ref(f, &f->small, R, small, "small projections", err));
+    K3_TRY(new_ref(f, &f->gate, R, inner, "inner gate", err));
+    K3_TRY(new_ref(f, &f->up, R, inner, "inner up", err));
+    K3_TRY(new_ref(f, &f->router, R, hp->n_experts, "router", err));
+    K3_TRY(new_ref(f, &f->top_ids, R, hp->top_k, "chosen experts", err));
+    K3_TRY(new_ref(f, &f->top_w, R, hp->top_k, "expert weights", err));
+    K3_TRY(new_ref(f, &f->latent, R, hp->latent, "latent", err));
+    K3_TRY(new_ref(f, &f->mixed, R, hp->latent, "mixture", err));
+    K3_TRY(new_ref(f, &f->picked, K3_LOGIT_ROWS, hp->hidden, "rows for the head", err));
+    return new_ref(f, &f->logits, K3_LOGIT_ROWS, hp->vocab, "logits", err);
+}
+
+k3_status k3_forward_open(k3_forward **out, const k3_weights *weights, k3_experts *experts, k3_type cache_type, int max_rows, int max_spans,
+                          k3_error *err)
+{
+    *out = NULL;
+    const k3_hparams *hp = weights->hp;
+    if (n_sources(hp) > K3_MAX_SOURCES)
+        return k3_fail(err, K3_E_UNSUPPORTED, "attn_res_block_size %d with %d layers: %d sources, at most %d are supported",
+                       hp->attn_res_block, hp->n_layers, n_sources(hp), (int)K3_MAX_SOURCES);
+    k3_forward *f = calloc(1, sizeof *f);
+    if (!f)
+        return k3_fail(err, K3_E_NOMEM, "forward pass: out of memory");
+    f->w = weights;
+    f->hp = hp;
+    f->be = weights->be;
+    f->op = weights->be->ops;
+    f->experts = experts;
+    f->mla_dims = (k3_mla_dims){hp->mla_heads, hp->nope, hp->rope, hp->v_dim, hp->kv_lora, cache_type};
+    f->max_rows = max_rows;
+    f->max_spans = max_spans;
+    f->runs = calloc((size_t)max_spans, sizeof *f->runs);
+    f->host_ids = calloc((size_t)max_rows * (size_t)(hp->top_k ? hp->top_k : 1), sizeof *f->host_ids);
+    f->buffers = calloc(64, sizeof *f->buffers);
+    k3_status status = f->runs && f->host_ids && f->buffers ? new_scratch(f, err) : k3_fail(err, K3_E_NOMEM, "forward pass: out of memory");
+    if (status != K3_OK) {
+        k3_forward_close(f);
+        return status;
+    }
+    *out = f;
+    return K3_OK;
+}
+
+void k3_forward_close(k3_forward *f)
+{
+    if (!f)
+        return;
+    for (int i = 0; i < f->n_buffers; i++)
+        f->be->memory->release(f->be, f->buffers[i]);
+    free(f->buffers);
+    free(f->host_ids);
+    free(f->runs);
+    free(f);
+}
+
+void k3_forward_dump(k3_forward *f, float *dump)
+{
+    f->dump = dump;
+}
+
+static void begin(k3_forward *f, const k3_pass *pass)
+{
+    f->pass = pass;
+    f->T = pass->n_rows;
+    f->n_runs = pass->n_spans;
+    for (int i = 0; i < pass->n_spans; i++)
+        f->runs[i] = (k3_run){pass->spans[i].first, pass->spans[i].n, pass->spans[i].state->length, {NULL, 0}};
+}
+
+/* P = embedding rows, unscaled; injected rows replace those whose id is negative. */
+static void embed(k3_forward *f, k3_ref p)
+{
+    const k3_pass *pass = f->pass;
+    uint64_t row_bytes = 4 * (uint64_t)f->hp->hidden;
+    int32_t *ids = f->host_ids; /* free until the first router; T <= max_rows */
+    for (int t = 0; t < f->T; t++)
+        ids[t] = pass->ids[t] < 0 ? 0 : pass->ids[t];
+    f->be->memory->upload(f->be, f->ids, ids, 4 * (uint64_t)f->T);
+    f->op->embed(f->be, p, &f->w->embed, f->ids, f->T);
+    for (int t = 0; t < f->T; t++)
+        if (pass->ids[t] < 0)
+            f->be->memory->upload(f->be, k3_at(p, (uint64_t)t * row_bytes), pass->rows + (size_t)t * (size_t)f->hp->hidden, row_bytes);
+}
+
+/* x = mix of the snapshots and the running sum. `stream` holds n_blocks snapshots, then P. */
+static void mix(k3_forward *f, k3_ref x, int n_blocks, k3_ref s)
+{
+    f->op->attnres_mix(f->be, x, f->stream, n_blocks + 1, s, f->T, f->hp->hidden, f->hp->rms_eps);
+}
+
+static void norm(k3_forward *f, k3_ref y, k3_ref x, k3_ref w)
+{
+    int C = f->hp->hidden;
+    f->op->rmsnorm(f->be, y, x, w, f->T, C, C, C, f->hp->rms_eps);
+}
+
+/* One layer. The running sum P is stream[*n_blocks]. At a snapshot layer the token-mixing mixture still sees the old list and the whole
+ * previous sum; only then P becomes a snapshot and the sum restarts with the mixer's output. */
+static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *err)
+{
+    const k3_layer *w = &f->w->layers[l];
+    int64_t n = (int64_t)f->T * f->hp->hidden;
+    k3_ref x = f->stream[0];
+    if (*n_blocks) {
+        mix(f, f->x, *n_blocks, w->attn_res);
+        x = f->x;
+    }
+    norm(f, f->n, x, w->input_norm);
+    int restart = l % f->hp->attn_res_block == 0;
+    if (restart)
+        ++*n_blocks;
+    k3_ref p = f->stream[*n_blocks], a = restart ? p : f->tmp;
+    if (w->is_mla)
+        k3_mla_forward(f, a, f->n, l);
+    else
+        k3_kda_forward(f, a, f->n, l);
+    if (!restart)
+        f->op->add(f->be, p, p, a, n);
+
+    mix(f, f->x, *n_blocks, w->mlp_res);
+    norm(f, f->n, f->x, w->post_norm);
+    if (w->is_moe)
+        K3_TRY(k3_moe_forward(f, f->tmp, f->n, l, err));
+    else
+        k3_dense_forward(f, f->tmp, f->n, &w->dense);
+    f->op->add(f->be, p, p, f->tmp, n);
+    if (f->dump)
+        f->be->memory->download(f->be, f->dump + (size_t)l * (size_t)n, p, 4 * (uint64_t)n);
+    return K3_OK;
+}
+
+/* Logits of the wanted rows: final mix and norm of all rows, then the head on the gathered ones, a block at a time. */
+static k3_status head(k3_forward *f, int n_blocks, k3_error *err)
+{
+    const k3_pass *pass = f->pass;
+    int C = f->hp->hidden;
+    mix(f, f->x, n_blocks, f->w->out_res);
+    norm(f, f->n, f->x, f->w->norm);
+    k3_mat rows = {K3_F32, f->T, C, f->n, {NULL, 0}};
+    for (int first = 0; first < pass->n_want; first += K3_LOGIT_ROWS) {
+        int n = pass->n_want - first < K3_LOGIT_ROWS ? pass->n_want - first : K3_LOGIT_ROWS;
+        f->be->memory->upload(f->be, f->ids, pass->want + first, 4 * (uint64_t)n);
+        f->op->embed(f->be, f->picked, &rows, f->ids, n);
+        f->op->matmul(f->be, &(k3_proj){&f->w->head, f->logits}, 1, f->picked, n);
+        f->be->memory->download(f->be, pass->logits + (size_t)first * (size_t)f->hp->vocab, f->logits,
+                                4 * (uint64_t)n * (uint64_t)f->hp->vocab);
+    }
+    return f->be->sync(f->be, err);
+}
+
+k3_status k3_forward_run(k3_forward *f, const k3_pass *pass, k3_error *err)
+{
+    if (pass->n_rows < 1 || pass->n_rows > f->max_rows || pass->n_spans < 1 || pass->n_spans > f->max_spans)
+        return k3_fail(err, K3_E_INVALID, "pass of %d rows in %d sequences: 1 to %d rows in 1 to %d sequences wanted", pass->n_rows,
+                       pass->n_spans, f->max_rows, f->max_spans);
+    begin(f, pass);
+    embed(f, f->stream[0]);
+    int n_blocks = 0;
+    for (int l = 0; l < f->hp->n_layers; l++)
+        K3_TRY(layer_forward(f, l, &n_blocks, err));
+    K3_TRY(pass->n_want ? head(f, n_blocks, err) : f->be->sync(f->be, err));
+    for (int i = 0; i < pass->n_spans; i++)
+        pass->spans[i].state->length += pass->spans[i].n;
+    return K3_OK;
+}

@@ -1,0 +1,39 @@
+/* The forward pass, once, for every backend: rows of one or several sequences through all layers (specification 3.2). */
+#ifndef K3_MODEL_FORWARD_H
+#define K3_MODEL_FORWARD_H
+
+#include "model/state.h"
+#include "model/weights.h"
+#include "store/experts.h"
+
+/* Rows first .. first+n-1 of a pass, appended to one sequence. */
+typedef struct k3_span {
+    k3_state *state;
+    int first, n;
+} k3_span;
+
+typedef struct k3_pass {
+    const int32_t *ids; /* [n_rows]; negative: the row comes from `rows` */
+    const float *rows;  /* [n_rows, hidden], or NULL; read only where ids is negative */
+    int n_rows;
+    const k3_span *spans;
+    int n_spans;
+    const int32_t *want; /* rows whose logits are wanted, ascending */
+    int n_want;
+    float *logits; /* [n_want, vocab] */
+} k3_pass;
+
+typedef struct k3_forward k3_forward;
+
+k3_status k3_forward_open(k3_forward **out, const k3_weights *weights, k3_experts *experts, k3_type cache_type, int max_rows, int max_spans,
+                          k3_error *err);
+void k3_forward_close(k3_forward *forward);
+
+/* Runs a pass and lengthens the states. The caller has checked ids against the vocabulary and reserved the states. After an error the
+ * contents of the states are undefined; their lengths are unchanged. */
+k3_status k3_forward_run(k3_forward *forward, const k3_pass *pass, k3_error *err);
+
+/* Copies the hidden stream after each layer (P, [n_rows, hidden]) to dump [n_layers, n_rows, hidden] during later passes; NULL stops. */
+void k3_forward_dump(k3_forward *forward, float *dump);
+
+#endif

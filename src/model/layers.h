@@ -1,0 +1,53 @@
+/* The layer files' view of a pass: what the forward pass owns and each layer uses. Only src/model includes this. */
+#ifndef K3_MODEL_LAYERS_H
+#define K3_MODEL_LAYERS_H
+
+#include "model/forward.h"
+
+enum { K3_MAX_SOURCES = 32, K3_LOGIT_ROWS = 32 };
+
+struct k3_forward {
+    const k3_weights *w;
+    const k3_hparams *hp;
+    k3_backend *be;
+    const k3_ops *op;
+    k3_experts *experts;
+    k3_mla_dims mla_dims;
+    int max_rows, max_spans;
+    float *dump;
+
+    /* This pass. */
+    int T;
+    const k3_pass *pass;
+    k3_run *runs; /* [max_spans], state filled by each layer */
+    int n_runs;
+
+    /* Scratch, each [max_rows, width]. */
+    k3_ref ids;                    /* i32 */
+    k3_ref x, n, tmp;              /* [hidden]: mixed input, its norm, a sub-layer's output */
+    k3_ref stream[K3_MAX_SOURCES]; /* [hidden]: snapshots and the running sum */
+    k3_ref q, k, v, g, z, o;       /* widest of the mixers' projections */
+    k3_ref small;                  /* low-rank and per-head values */
+    k3_ref gate, up;               /* dense and shared inner width */
+    k3_ref router, top_ids, top_w; /* [E], [K], [K] */
+    k3_ref latent, mixed;          /* [L] */
+    k3_ref picked, logits;         /* [K3_LOGIT_ROWS, hidden], [K3_LOGIT_ROWS, vocab] */
+    int32_t *host_ids;             /* [max_rows * top_k] */
+    k3_buf **buffers;
+    int n_buffers;
+};
+
+/* y = mixer(n) for the rows of the pass; n is the normed input [T, hidden], y [T, hidden] is not n. */
+void k3_kda_forward(k3_forward *f, k3_ref y, k3_ref n, int layer);
+void k3_mla_forward(k3_forward *f, k3_ref y, k3_ref n, int layer);
+void k3_dense_forward(k3_forward *f, k3_ref y, k3_ref n, const k3_glu_weights *w);
+/* The only layer that needs the host: the router's choice goes to the store, which may fail. */
+k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error *err);
+
+/* One projection y = W x of the pass's rows. */
+static inline void k3_project(k3_forward *f, k3_ref y, const k3_mat *w, k3_ref x)
+{
+    f->op->matmul(f->be, &(k3_proj){w, y}, 1, x, f->T);
+}
+
+#endif

@@ -1,0 +1,377 @@
+#include "model/weights.h"
+
+#include "base/pool.h"
+#include "model/quantize.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How much precision a matrix may lose. */
+typedef enum k3_care {
+    K3_CARE_TRUNK,  /* the trunk's type */
+    K3_CARE_LATENT, /* at least int8: what it makes is cached or shared by every head */
+    K3_CARE_KEEP    /* as stored */
+} k3_care;
+
+typedef struct k3_loader {
+    k3_weights *w;
+    const k3_ckpt *ckpt;
+    k3_trunk trunk;
+    k3_pool *pool;
+    k3_progress progress;
+    void *user;
+    uint64_t done, total;
+    void *raw; /* rows as stored */
+    uint64_t raw_bytes;
+    void *codes, *scales; /* rows as wanted */
+    uint64_t codes_bytes, scales_bytes;
+} k3_loader;
+
+enum { K3_LOAD_BYTES = 64 << 20 };
+
+static k3_type type_for(k3_trunk trunk, k3_care care, k3_dtype stored, int cols)
+{
+    if (stored == K3_DT_F32 && (care == K3_CARE_KEEP || trunk == K3_TRUNK_BF16))
+        return K3_F32;
+    if (care == K3_CARE_KEEP || trunk == K3_TRUNK_BF16)
+        return K3_BF16;
+    if (trunk == K3_TRUNK_INT4 && care == K3_CARE_TRUNK && cols % 64 == 0)
+        return K3_INT4_G64;
+    return K3_INT8;
+}
+
+static k3_buf *new_buffer(k3_loader *ld, uint64_t bytes, const char *what, k3_error *err)
+{
+    k3_weights *w = ld->w;
+    if (w->n_buffers == w->max_buffers) {
+        int max = w->max_buffers ? 2 * w->max_buffers : 64;
+        k3_buf **grown = realloc(w->buffers, (size_t)max * sizeof *grown);
+        if (!grown) {
+            k3_fail(err, K3_E_NOMEM, "%s: out of memory", what);
+            return NULL;
+        }
+        w->buffers = grown;
+        w->max_buffers = max;
+    }
+    k3_buf *buf = w->be->memory->alloc(w->be, bytes, what);
+    if (!buf) {
+        if (w->be->sync(w->be, err) == K3_OK)
+            k3_fail(err, K3_E_NOMEM, "%s: no memory for %llu bytes", what, (unsigned long long)bytes);
+        return NULL;
+    }
+    w->buffers[w->n_buffers++] = buf;
+    w->bytes += bytes;
+    return buf;
+}
+
+static float bf16_value(uint16_t b)
+{
+    uint32_t u = (uint32_t)b << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static k3_status advance(k3_loader *ld, uint64_t bytes, k3_error *err)
+{
+    ld->done += bytes;
+    if (ld->progress && ld->progress(ld->user, "loading", ld->done, ld->total))
+        return k3_fail(err, K3_E_CANCELLED, "loading was cancelled");
+    return K3_OK;
+}
+
+/* A small vector as f32 in the backend's memory. n: how many leading values to keep. */
+static k3_status load_values(k3_loader *ld, float *values, k3_role role, int layer, int64_t n, k3_error *err)
+{
+    const k3_tensor_info *t = k3_ckpt_role(ld->ckpt, role, layer, 0);
+    if (!t)
+        return k3_fail(err, K3_E_NOT_FOUND, "layer %d: a tensor of role %d is missing", layer, (int)role);
+    uint64_t size = t->dtype == K3_DT_F32 ? 4 : 2;
+    if (t->bytes < (uint64_t)n * size)
+        return k3_fail(err, K3_E_FORMAT, "%s: %llu bytes found, %llu wanted", t->name, (unsigned long long)t->bytes,
+                       (unsigned long long)((uint64_t)n * size));
+    K3_TRY(k3_ckpt_read(ld->ckpt, values, t, 0, (uint64_t)n * size, err));
+    if (size == 2)
+        for (int64_t i = n - 1; i >= 0; i--) { /* widens in place, from the end */
+            uint16_t b;
+            memcpy(&b, (const char *)values + 2 * i, 2);
+            values[i] = bf16_value(b);
+        }
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(values[i]))
+            return k3_fail(err, K3_E_FORMAT, "%s: value %lld is not finite; the file is damaged", t->name, (long long)i);
+    return advance(ld, t->bytes, err);
+}
+
+static k3_status put_vector(k3_loader *ld, k3_ref *out, const float *values, int64_t n, k3_error *err)
+{
+    k3_buf *buf = new_buffer(ld, (uint64_t)n * 4, "vector", err);
+    if (!buf)
+        return err ? err->status : K3_E_NOMEM;
+    *out = (k3_ref){buf, 0};
+    ld->w->be->memory->upload(ld->w->be, *out, values, (uint64_t)n * 4);
+    return K3_OK;
+}
+
+static k3_status load_vector(k3_loader *ld, k3_ref *out, k3_role role, int layer, int64_t n, k3_error *err)
+{
+    float *values = malloc((size_t)n * sizeof *values);
+    if (!values)
+        return k3_fail(err, K3_E_NOMEM, "no memory for a vector of %lld", (long long)n);
+    k3_status status = load_values(ld, values, role, layer, n, err);
+    if (status == K3_OK)
+        status = put_vector(ld, out, values, n, err);
+    free(values);
+    return status;
+}
+
+/* s = norm * proj, folded once in f32 (specification 3.3). */
+static k3_status load_folded(k3_loader *ld, k3_ref *out, k3_role norm, k3_role proj, int layer, k3_error *err)
+{
+    int64_t n = ld->w->hp->hidden;
+    float *a = malloc(2 * (size_t)n * sizeof *a);
+    if (!a)
+        return k3_fail(err, K3_E_NOMEM, "no memory for a vector of %lld", (long long)n);
+    k3_status status = load_values(ld, a, norm, layer, n, err);
+    if (status == K3_OK)
+        status = load_values(ld, a + n, proj, layer, n, err);
+    for (int64_t i = 0; status == K3_OK && i < n; i++)
+        a[i] *= a[n + i];
+    if (status == K3_OK)
+        status = put_vector(ld, out, a, n, err);
+    free(a);
+    return status;
+}
+
+typedef struct k3_convert {
+    k3_loader *ld;
+    k3_dtype stored;
+    k3_type type;
+    int cols;
+    _Atomic int not_finite;
+} k3_convert;
+
+static void convert_rows(void *arg, int64_t first, int64_t last, int thread)
+{
+    (void)thread;
+    k3_convert *c = arg;
+    size_t cols = (size_t)c->cols, codes = k3_type_row_bytes(c->type, c->cols), scales = k3_type_scale_bytes(c->type, c->cols);
+    float *row = malloc(cols * sizeof *row);
+    if (!row) {
+        c->not_finite = 2;
+        return;
+    }
+    for (int64_t r = first; r < last; r++) {
+        const char *src = (const char *)c->ld->raw + (size_t)r * cols * (c->stored == K3_DT_F32 ? 4 : 2);
+        if (c->stored == K3_DT_F32)
+            memcpy(row, src, cols * 4);
+        else
+            for (size_t i = 0; i < cols; i++) {
+                uint16_t b;
+                memcpy(&b, src + 2 * i, 2);
+                row[i] = bf16_value(b);
+            }
+        for (size_t i = 0; i < cols; i++)
+            if (!isfinite(row[i]))
+                c->not_finite = 1;
+        k3_quantize_row((char *)c->ld->codes + (size_t)r * codes, (char *)c->ld->scales + (size_t)r * scales, row, c->type, c->cols);
+    }
+    free(row);
+}
+
+static k3_status reserve(void **p, uint64_t *have, uint64_t want, k3_error *err)
+{
+    if (*have >= want)
+        return K3_OK;
+    free(*p);
+    *p = malloc(want);
+    *have = *p ? want : 0;
+    return *p ? K3_OK : k3_fail(err, K3_E_NOMEM, "no memory for a load buffer of %llu bytes", (unsigned long long)want);
+}
+
+/* Rows first .. first+n-1 of a tensor: read, convert, upload. */
+static k3_status load_rows(k3_loader *ld, const k3_mat *mat, const k3_tensor_info *t, int64_t first, int64_t n, k3_error *err)
+{
+    k3_memory_ops const *memory = ld->w->be->memory;
+    uint64_t stored = (uint64_t)mat->cols * (t->dtype == K3_DT_F32 ? 4 : 2);
+    uint64_t codes = k3_type_row_bytes(mat->type, mat->cols), scales = k3_type_scale_bytes(mat->type, mat->cols);
+    K3_TRY(k3_ckpt_read(ld->ckpt, ld->raw, t, (uint64_t)first * stored, (uint64_t)n * stored, err));
+    k3_convert job = {.ld = ld, .stored = t->dtype, .type = mat->type, .cols = mat->cols};
+    k3_pool_run(ld->pool, convert_rows, &job, n, 16);
+    if (job.not_finite == 2)
+        return k3_fail(err, K3_E_NOMEM, "%s: no memory for a row", t->name);
+    if (job.not_finite)
+        return k3_fail(err, K3_E_FORMAT, "%s: a value in rows %lld to %lld is not finite; the file is damaged", t->name, (long long)first,
+                       (long long)(first + n - 1));
+    memory->upload(ld->w->be, k3_at(mat->data, (uint64_t)first * codes), ld->codes, (uint64_t)n * codes);
+    if (scales)
+        memory->upload(ld->w->be, k3_at(mat->scale, (uint64_t)first * scales), ld->scales, (uint64_t)n * scales);
+    return advance(ld, (uint64_t)n * stored, err);
+}
+
+static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer, k3_care care, k3_error *err)
+{
+    const k3_tensor_info *t = k3_ckpt_role(ld->ckpt, role, layer, 0);
+    if (!t || t->rank != 2)
+        return k3_fail(err, K3_E_NOT_FOUND, "layer %d: a matrix of role %d is missing", layer, (int)role);
+    int64_t rows = t->shape[0], cols = t->shape[1];
+    *mat = (k3_mat){type_for(ld->trunk, care, t->dtype, (int)cols), (int)rows, (int)cols, {NULL, 0}, {NULL, 0}};
+    uint64_t codes = k3_type_row_bytes(mat->type, (int)cols), scales = k3_type_scale_bytes(mat->type, (int)cols);
+    if (!(mat->data.buf = new_buffer(ld, (uint64_t)rows * codes, t->name, err)))
+        return err ? err->status : K3_E_NOMEM;
+    if (scales && !(mat->scale.buf = new_buffer(ld, (uint64_t)rows * scales, t->name, err)))
+        return err ? err->status : K3_E_NOMEM;
+    uint64_t stored = (uint64_t)cols * (t->dtype == K3_DT_F32 ? 4 : 2);
+    int64_t step = (int64_t)(K3_LOAD_BYTES / stored) + 1;
+    step = step > rows ? rows : step;
+    K3_TRY(reserve(&ld->raw, &ld->raw_bytes, (uint64_t)step * stored, err));
+    K3_TRY(reserve(&ld->codes, &ld->codes_bytes, (uint64_t)step * codes, err));
+    K3_TRY(reserve(&ld->scales, &ld->scales_bytes, (uint64_t)step * scales + 1, err));
+    for (int64_t r = 0; r < rows; r += step)
+        K3_TRY(load_rows(ld, mat, t, r, rows - r < step ? rows - r : step, err));
+    if (role != K3_R_EMBED)
+        ld->w->token_bytes += (uint64_t)rows * (codes + scales);
+    return K3_OK;
+}
+
+static k3_status load_kda(k3_loader *ld, k3_kda_weights *w, int l, k3_error *err)
+{
+    const k3_hparams *hp = ld->w->hp;
+    int64_t C = (int64_t)hp->kda_heads * hp->kda_dim;
+    K3_TRY(load_matrix(ld, &w->q, K3_R_KDA_Q, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->k, K3_R_KDA_K, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->v, K3_R_KDA_V, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->g, K3_R_KDA_G, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->o, K3_R_KDA_O, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->f_a, K3_R_KDA_F_A, l, K3_CARE_KEEP, err));
+    K3_TRY(load_matrix(ld, &w->f_b, K3_R_KDA_F_B, l, K3_CARE_KEEP, err));
+    K3_TRY(load_matrix(ld, &w->b, K3_R_KDA_B, l, K3_CARE_KEEP, err));
+    K3_TRY(load_vector(ld, &w->q_conv, K3_R_KDA_Q_CONV, l, C * hp->conv_width, err));
+    K3_TRY(load_vector(ld, &w->k_conv, K3_R_KDA_K_CONV, l, C * hp->conv_width, err));
+    K3_TRY(load_vector(ld, &w->v_conv, K3_R_KDA_V_CONV, l, C * hp->conv_width, err));
+    /* One decay rate a head; the stored vector is longer and its tail is padding. */
+    K3_TRY(load_vector(ld, &w->a_log, K3_R_KDA_A_LOG, l, hp->kda_heads, err));
+    K3_TRY(load_vector(ld, &w->dt_bias, K3_R_KDA_DT_BIAS, l, C, err));
+    return load_vector(ld, &w->o_norm, K3_R_KDA_O_NORM, l, hp->kda_dim, err);
+}
+
+static k3_status load_mla(k3_loader *ld, k3_mla_weights *w, int l, k3_error *err)
+{
+    const k3_hparams *hp = ld->w->hp;
+    K3_TRY(load_matrix(ld, &w->q_a, K3_R_MLA_Q_A, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->q_b, K3_R_MLA_Q_B, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->kv_a, K3_R_MLA_KV_A, l, K3_CARE_LATENT, err));
+    K3_TRY(load_matrix(ld, &w->kv_b, K3_R_MLA_KV_B, l, K3_CARE_LATENT, err));
+    if (hp->mla_gate)
+        K3_TRY(load_matrix(ld, &w->g, K3_R_MLA_G, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->o, K3_R_MLA_O, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_vector(ld, &w->q_a_norm, K3_R_MLA_Q_A_NORM, l, hp->q_lora, err));
+    return load_vector(ld, &w->kv_a_norm, K3_R_MLA_KV_A_NORM, l, hp->kv_lora, err);
+}
+
+static k3_status load_glu(k3_loader *ld, k3_glu_weights *w, k3_role gate, k3_role up, k3_role down, int l, k3_error *err)
+{
+    K3_TRY(load_matrix(ld, &w->gate, gate, l, K3_CARE_TRUNK, err));
+    K3_TRY(load_matrix(ld, &w->up, up, l, K3_CARE_TRUNK, err));
+    return load_matrix(ld, &w->down, down, l, K3_CARE_TRUNK, err);
+}
+
+static k3_status load_moe(k3_loader *ld, k3_moe_weights *w, int l, k3_error *err)
+{
+    const k3_hparams *hp = ld->w->hp;
+    K3_TRY(load_matrix(ld, &w->router, K3_R_ROUTER, l, K3_CARE_KEEP, err));
+    K3_TRY(load_vector(ld, &w->bias, K3_R_ROUTER_BIAS, l, hp->n_experts, err));
+    if (hp->latent) {
+        K3_TRY(load_matrix(ld, &w->down, K3_R_LATENT_DOWN, l, K3_CARE_TRUNK, err));
+        K3_TRY(load_matrix(ld, &w->up, K3_R_LATENT_UP, l, K3_CARE_TRUNK, err));
+        if (hp->latent_norm)
+            K3_TRY(load_vector(ld, &w->norm, K3_R_LATENT_NORM, l, hp->latent, err));
+    }
+    if (!hp->n_shared)
+        return K3_OK;
+    return load_glu(ld, &w->shared, K3_R_SHARED_GATE, K3_R_SHARED_UP, K3_R_SHARED_DOWN, l, err);
+}
+
+static k3_status load_layer(k3_loader *ld, int l, k3_error *err)
+{
+    const k3_hparams *hp = ld->w->hp;
+    k3_layer *layer = &ld->w->layers[l];
+    layer->is_mla = hp->is_mla[l];
+    layer->is_moe = hp->is_moe[l];
+    K3_TRY(load_vector(ld, &layer->input_norm, K3_R_INPUT_NORM, l, hp->hidden, err));
+    K3_TRY(load_vector(ld, &layer->post_norm, K3_R_POST_NORM, l, hp->hidden, err));
+    K3_TRY(load_folded(ld, &layer->attn_res, K3_R_ATTN_RES_NORM, K3_R_ATTN_RES_PROJ, l, err));
+    K3_TRY(load_folded(ld, &layer->mlp_res, K3_R_MLP_RES_NORM, K3_R_MLP_RES_PROJ, l, err));
+    K3_TRY(layer->is_mla ? load_mla(ld, &layer->mla, l, err) : load_kda(ld, &layer->kda, l, err));
+    if (layer->is_moe)
+        return load_moe(ld, &layer->moe, l, err);
+    return load_glu(ld, &layer->dense, K3_R_DENSE_GATE, K3_R_DENSE_UP, K3_R_DENSE_DOWN, l, err);
+}
+
+static k3_status load_all(k3_loader *ld, k3_error *err)
+{
+    k3_weights *w = ld->w;
+    K3_TRY(load_matrix(ld, &w->embed, K3_R_EMBED, 0, K3_CARE_KEEP, err));
+    K3_TRY(load_matrix(ld, &w->head, K3_R_HEAD, 0, K3_CARE_TRUNK, err));
+    K3_TRY(load_vector(ld, &w->norm, K3_R_NORM, 0, w->hp->hidden, err));
+    K3_TRY(load_folded(ld, &w->out_res, K3_R_OUT_RES_NORM, K3_R_OUT_RES_PROJ, 0, err));
+    for (int l = 0; l < w->hp->n_layers; l++)
+        K3_TRY(load_layer(ld, l, err));
+    return K3_OK;
+}
+
+uint64_t k3_weights_bytes(const k3_ckpt *ckpt, k3_trunk trunk)
+{
+    uint64_t experts = 0, all = k3_ckpt_total_bytes(ckpt, &experts), stored = all - experts;
+    const k3_tensor_info *embed = k3_ckpt_role(ckpt, K3_R_EMBED, 0, 0);
+    uint64_t kept = embed ? embed->bytes : 0;
+    /* int8 halves the two bytes of bf16; int4 with a scale for 64 columns is 4.5 bits a weight. */
+    if (trunk == K3_TRUNK_INT8)
+        return kept + (stored - kept) / 2;
+    if (trunk == K3_TRUNK_INT4)
+        return kept + (stored - kept) * 9 / 32;
+    return stored;
+}
+
+k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, k3_trunk trunk, int threads, k3_progress progress,
+                          void *user, k3_error *err)
+{
+    *out = NULL;
+    k3_weights *w = calloc(1, sizeof *w);
+    k3_loader ld = {.w = w, .ckpt = ckpt, .trunk = trunk, .progress = progress, .user = user};
+    if (!w)
+        return k3_fail(err, K3_E_NOMEM, "weights: out of memory");
+    uint64_t experts = 0;
+    ld.total = k3_ckpt_total_bytes(ckpt, &experts);
+    ld.total -= experts;
+    w->hp = k3_ckpt_hparams(ckpt);
+    w->be = be;
+    w->layers = calloc((size_t)w->hp->n_layers, sizeof *w->layers);
+    k3_status status = w->layers ? k3_pool_open(&ld.pool, threads, err) : k3_fail(err, K3_E_NOMEM, "weights: out of memory");
+    if (status == K3_OK)
+        status = load_all(&ld, err);
+    if (status == K3_OK)
+        status = be->sync(be, err);
+    k3_pool_close(ld.pool);
+    free(ld.raw);
+    free(ld.codes);
+    free(ld.scales);
+    if (status != K3_OK) {
+        k3_weights_free(w);
+        return status;
+    }
+    *out = w;
+    return K3_OK;
+}
+
+void k3_weights_free(k3_weights *w)
+{
+    if (!w)
+        return;
+    for (int i = 0; i < w->n_buffers; i++)
+        w->be->memory->release(w->be, w->buffers[i]);
+    free(w->buffers);
+    free(w->layers);
+    free(w);
+}
