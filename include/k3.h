@@ -118,8 +118,10 @@ void k3_chat_parser_close(k3_chat_parser *parser);
 
 k3_status k3_session_open(k3_session **out, k3_engine *engine, k3_error *err);
 void k3_session_close(k3_session *session);
-int64_t k3_session_length(const k3_session *session); /* tokens held */
-/* Appends ids and computes the logits of the last one. On failure the session is as before the call. */
+int64_t k3_session_length(const k3_session *session);   /* tokens held */
+const int32_t *k3_session_ids(const k3_session *session); /* [length]; -1 where a row was injected; valid until the next call */
+/* Appends ids and computes the logits of the last one. A request that is refused changes nothing. When a long append is cancelled the
+ * session keeps the passes that were done; when a pass breaks it goes back to its last mark. k3_session_length tells. */
 k3_status k3_session_append(k3_session *session, const int32_t *ids, size_t n, k3_error *err);
 /* The same with rows [n, hidden_size] f32 in place of embedding rows where ids[i] < 0. */
 k3_status k3_session_append_rows(k3_session *session, const int32_t *ids, const float *rows, size_t n, k3_error *err);

@@ -157,6 +157,12 @@ void k3_os_yield(void)
     sched_yield();
 }
 
+int k3_os_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
 static k3_status read_all(char *text, size_t n, int fd, const char *path, k3_error *err)
 {
     for (size_t at = 0; at < n;) {

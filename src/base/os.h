@@ -8,6 +8,7 @@ int k3_os_cores(void);                 /* affinity mask and cgroup quota respect
 uint64_t k3_os_memory_available(void); /* bytes free for new use: the machine's and the cgroup's, page cache counted as free */
 uint64_t k3_os_nanoseconds(void);      /* monotonic */
 void k3_os_yield(void);
+int k3_os_exists(const char *path); /* a file, folder or link that leads somewhere */
 
 /* Whole file into malloc'd memory, 0-terminated. Larger than max_bytes is K3_E_FORMAT. */
 k3_status k3_os_read_file(char **text, size_t *n_bytes, const char *path, uint64_t max_bytes, k3_error *err);

@@ -1,0 +1,303 @@
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+k3_status k3_session_open(k3_session **out, k3_engine *engine, k3_error *err)
+{
+    *out = NULL;
+    k3_session *s = calloc(1, sizeof *s);
+    if (!s)
+        return k3_fail(err, K3_E_NOMEM, "session: out of memory");
+    s->engine = engine;
+    s->logits = malloc((size_t)engine->hp->vocab * sizeof *s->logits);
+    k3_status status = s->logits ? k3_state_open(&s->state, engine->hp, engine->be, engine->cache_type, err)
+                                 : k3_fail(err, K3_E_NOMEM, "session: out of memory");
+    if (status != K3_OK) {
+        k3_session_close(s);
+        return status;
+    }
+    *out = s;
+    return K3_OK;
+}
+
+static void forget_marks(k3_session *s, int keep)
+{
+    while (s->n_marks > keep) {
+        k3_mark *mark = &s->marks[--s->n_marks];
+        s->engine->be->memory->release(s->engine->be, mark->fixed);
+        free(mark->logits);
+    }
+}
+
+void k3_session_close(k3_session *s)
+{
+    if (!s)
+        return;
+    forget_marks(s, 0);
+    k3_state_close(s->state);
+    free(s->marks);
+    free(s->ids);
+    free(s->logits);
+    free(s);
+}
+
+int64_t k3_session_length(const k3_session *s)
+{
+    return s->state->length;
+}
+
+const int32_t *k3_session_ids(const k3_session *s)
+{
+    return s->ids;
+}
+
+const float *k3_session_logits(const k3_session *s)
+{
+    return s->has_logits ? s->logits : NULL;
+}
+
+k3_status k3_session_mark(k3_session *s, k3_error *err)
+{
+    k3_backend *be = s->engine->be;
+    if (s->n_marks && s->marks[s->n_marks - 1].length == s->state->length)
+        return K3_OK;
+    if (s->n_marks == s->max_marks) {
+        int max = s->max_marks ? 2 * s->max_marks : 4;
+        k3_mark *grown = realloc(s->marks, (size_t)max * sizeof *grown);
+        if (!grown)
+            return k3_fail(err, K3_E_NOMEM, "session mark: out of memory");
+        s->marks = grown;
+        s->max_marks = max;
+    }
+    size_t logits_bytes = (size_t)s->engine->hp->vocab * sizeof *s->logits;
+    k3_mark mark = {s->state->length, be->memory->alloc(be, s->state->fixed->bytes, "session mark"), NULL};
+    if (mark.fixed && s->has_logits && (mark.logits = malloc(logits_bytes)))
+        memcpy(mark.logits, s->logits, logits_bytes);
+    if (mark.fixed)
+        be->memory->copy(be, (k3_ref){mark.fixed, 0}, (k3_ref){s->state->fixed, 0}, mark.fixed->bytes);
+    k3_status status = be->sync(be, err);
+    if (status == K3_OK && (!mark.fixed || (s->has_logits && !mark.logits)))
+        status = k3_fail(err, K3_E_NOMEM, "session mark: no memory for %llu bytes", (unsigned long long)s->state->fixed->bytes);
+    if (status != K3_OK) {
+        if (mark.fixed)
+            be->memory->release(be, mark.fixed);
+        free(mark.logits);
+        return status;
+    }
+    s->marks[s->n_marks++] = mark;
+    return K3_OK;
+}
+
+k3_status k3_session_rewind(k3_session *s, int64_t length, k3_error *err)
+{
+    if (length < 0 || length > s->state->length)
+        return k3_fail(err, K3_E_INVALID, "rewind to %lld: the session holds %lld tokens", (long long)length, (long long)s->state->length);
+    int keep = s->n_marks;
+    while (keep && s->marks[keep - 1].length > length)
+        keep--;
+    forget_marks(s, keep);
+    s->has_logits = 0;
+    if (!keep)
+        return k3_state_reset(s->state, err);
+    k3_backend *be = s->engine->be;
+    const k3_mark *mark = &s->marks[keep - 1];
+    be->memory->copy(be, (k3_ref){s->state->fixed, 0}, (k3_ref){mark->fixed, 0}, s->state->fixed->bytes);
+    s->state->length = mark->length;
+    if (mark->logits) {
+        memcpy(s->logits, mark->logits, (size_t)s->engine->hp->vocab * sizeof *s->logits);
+        s->has_logits = 1;
+    }
+    return be->sync(be, err);
+}
+
+/* ---- appending ------------------------------------------------------------------------------------------- */
+
+typedef struct k3_job {
+    k3_session *session;
+    const int32_t *ids;
+    const float *rows; /* NULL, or [n, hidden] */
+    float *logits;     /* NULL, or [n, vocab]: every row */
+    size_t n, done;
+} k3_job;
+
+static k3_status keep_ids(k3_session *s, int64_t n, k3_error *err)
+{
+    int64_t need = s->state->length + n;
+    if (need <= s->ids_capacity)
+        return K3_OK;
+    int64_t capacity = need + need / 2 + 64;
+    int32_t *grown = realloc(s->ids, (size_t)capacity * sizeof *grown);
+    if (!grown)
+        return k3_fail(err, K3_E_NOMEM, "session: no memory for %lld ids", (long long)capacity);
+    s->ids = grown;
+    s->ids_capacity = capacity;
+    return K3_OK;
+}
+
+/* Everything that can be wrong with a request is found here, before any state changes. */
+static k3_status check_job(const k3_job *job, k3_error *err)
+{
+    const k3_hparams *hp = job->session->engine->hp;
+    int64_t length = job->session->state->length;
+    if (!job->n)
+        return k3_fail(err, K3_E_INVALID, "append: no tokens given; at least 1 wanted");
+    if (job->n > (size_t)(hp->context - length))
+        return k3_fail(err, K3_E_INVALID, "append: %zu tokens after %lld exceed the context of %d", job->n, (long long)length, hp->context);
+    for (size_t i = 0; i < job->n; i++)
+        if (job->ids[i] >= hp->vocab || (job->ids[i] < 0 && !job->rows))
+            return k3_fail(err, K3_E_INVALID, "token %zu: id %d is outside the vocabulary (0 to %d)", i, job->ids[i], hp->vocab - 1);
+    K3_TRY(keep_ids(job->session, (int64_t)job->n, err));
+    return k3_state_reserve(job->session->state, length + (int64_t)job->n, err);
+}
+
+/* The pass in the making. `want` lists rows whose logits are kept; logits go to one block and are handed out afterwards. */
+typedef struct k3_packing {
+    int32_t *ids, *want;
+    float *rows, *logits;
+    k3_span spans[K3_MAX_SESSIONS_A_PASS];
+    k3_job *span_jobs[K3_MAX_SESSIONS_A_PASS];
+    int n_rows, n_spans, n_want;
+} k3_packing;
+
+static void packing_free(k3_packing *p)
+{
+    free(p->ids);
+    free(p->want);
+    free(p->rows);
+    free(p->logits);
+}
+
+static k3_status packing_alloc(k3_packing *p, const k3_engine *engine, const k3_job *jobs, size_t n_jobs, k3_error *err)
+{
+    size_t rows = (size_t)engine->chunk_rows, total = 0, wanted = 0, has_rows = 0;
+    for (size_t i = 0; i < n_jobs; i++) {
+        total += jobs[i].n;
+        wanted += jobs[i].logits ? jobs[i].n : 1;
+        has_rows |= jobs[i].rows != NULL;
+    }
+    rows = rows < total ? rows : total;
+    wanted = wanted < rows ? wanted : rows;
+    *p = (k3_packing){.ids = malloc(rows * sizeof *p->ids),
+                      .want = malloc(rows * sizeof *p->want),
+                      .rows = has_rows ? malloc(rows * (size_t)engine->hp->hidden * sizeof *p->rows) : NULL,
+                      .logits = malloc(wanted * (size_t)engine->hp->vocab * sizeof *p->logits)};
+    if (p->ids && p->want && p->logits && (p->rows || !has_rows))
+        return K3_OK;
+    packing_free(p);
+    return k3_fail(err, K3_E_NOMEM, "append: no memory for a pass of %zu rows", rows);
+}
+
+static void pack_job(k3_packing *p, const k3_engine *engine, k3_job *job)
+{
+    size_t left = job->n - job->done, room = (size_t)(engine->chunk_rows - p->n_rows), n = left < room ? left : room;
+    size_t hidden = (size_t)engine->hp->hidden;
+    p->spans[p->n_spans] = (k3_span){job->session->state, p->n_rows, (int)n};
+    p->span_jobs[p->n_spans++] = job;
+    memcpy(p->ids + p->n_rows, job->ids + job->done, n * sizeof *p->ids);
+    if (p->rows && job->rows)
+        memcpy(p->rows + (size_t)p->n_rows * hidden, job->rows + job->done * hidden, n * hidden * sizeof *p->rows);
+    for (size_t i = 0; i < n; i++)
+        if (job->logits || job->done + i + 1 == job->n)
+            p->want[p->n_want++] = p->n_rows + (int32_t)i;
+    p->n_rows += (int)n;
+}
+
+/* Hands the logits of a finished pass to their owners and records the ids. */
+static void unpack(k3_packing *p, const k3_engine *engine)
+{
+    size_t vocab = (size_t)engine->hp->vocab;
+    const float *logits = p->logits;
+    int i_want = 0;
+    for (int i = 0; i < p->n_spans; i++) {
+        k3_job *job = p->span_jobs[i];
+        k3_session *s = job->session;
+        int end = p->spans[i].first + p->spans[i].n;
+        for (; i_want < p->n_want && p->want[i_want] < end; i_want++, logits += vocab) {
+            size_t row = job->done + (size_t)(p->want[i_want] - p->spans[i].first);
+            if (job->logits)
+                memcpy(job->logits + row * vocab, logits, vocab * sizeof *logits);
+            if (row + 1 == job->n)
+                memcpy(s->logits, logits, vocab * sizeof *logits);
+        }
+        memcpy(s->ids + s->state->length - p->spans[i].n, job->ids + job->done, (size_t)p->spans[i].n * sizeof *s->ids);
+        job->done += (size_t)p->spans[i].n;
+        s->has_logits = job->done == job->n;
+    }
+}
+
+/* A pass that broke leaves undefined states: their sessions go back to the last mark that still holds. */
+static void roll_back(k3_packing *p)
+{
+    for (int i = 0; i < p->n_spans; i++) {
+        k3_session *s = p->span_jobs[i]->session;
+        k3_session_rewind(s, s->state->length, NULL);
+    }
+}
+
+static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_error *err)
+{
+    uint64_t total = 0, done = 0;
+    for (size_t i = 0; i < n_jobs; i++) {
+        K3_TRY(check_job(&jobs[i], err));
+        total += jobs[i].n;
+    }
+    k3_packing p;
+    K3_TRY(packing_alloc(&p, engine, jobs, n_jobs, err));
+    k3_status status = K3_OK;
+    for (size_t first = 0; status == K3_OK && done < total;) {
+        if (total > (uint64_t)engine->chunk_rows && engine->progress && engine->progress(engine->user, "prefill", done, total)) {
+            status =
+                k3_fail(err, K3_E_CANCELLED, "cancelled after %llu of %llu tokens", (unsigned long long)done, (unsigned long long)total);
+            break;
+        }
+        p.n_rows = p.n_spans = p.n_want = 0;
+        while (first < n_jobs && jobs[first].done == jobs[first].n)
+            first++;
+        for (size_t i = first; i < n_jobs && p.n_rows < engine->chunk_rows && p.n_spans < K3_MAX_SESSIONS_A_PASS; i++)
+            pack_job(&p, engine, &jobs[i]);
+        k3_pass pass = {p.ids, p.rows, p.n_rows, p.spans, p.n_spans, p.want, p.n_want, p.logits};
+        status = k3_forward_run(engine->forward, &pass, err);
+        if (status == K3_OK)
+            unpack(&p, engine);
+        else
+            roll_back(&p);
+        done += (uint64_t)p.n_rows;
+    }
+    packing_free(&p);
+    return status;
+}
+
+k3_status k3_session_append(k3_session *s, const int32_t *ids, size_t n, k3_error *err)
+{
+    return run_jobs(s->engine, &(k3_job){.session = s, .ids = ids, .n = n}, 1, err);
+}
+
+k3_status k3_session_append_rows(k3_session *s, const int32_t *ids, const float *rows, size_t n, k3_error *err)
+{
+    return run_jobs(s->engine, &(k3_job){.session = s, .ids = ids, .rows = rows, .n = n}, 1, err);
+}
+
+k3_status k3_session_score(k3_session *s, float *logits, const int32_t *ids, size_t n, k3_error *err)
+{
+    return run_jobs(s->engine, &(k3_job){.session = s, .ids = ids, .logits = logits, .n = n}, 1, err);
+}
+
+k3_status k3_sessions_append(k3_session **sessions, const int32_t *const *ids, const size_t *n, size_t n_sessions, k3_error *err)
+{
+    if (!n_sessions)
+        return k3_fail(err, K3_E_INVALID, "append: no sessions given");
+    for (size_t i = 0; i < n_sessions; i++)
+        for (size_t j = 0; j < i; j++)
+            if (sessions[i] == sessions[j] || sessions[i]->engine != sessions[j]->engine)
+                return k3_fail(err, K3_E_INVALID, "append: sessions %zu and %zu are %s", j, i,
+                               sessions[i] == sessions[j] ? "the same" : "of different engines");
+    k3_job *jobs = calloc(n_sessions, sizeof *jobs);
+    if (!jobs)
+        return k3_fail(err, K3_E_NOMEM, "append: out of memory");
+    for (size_t i = 0; i < n_sessions; i++)
+        jobs[i] = (k3_job){.session = sessions[i], .ids = ids[i], .n = n[i]};
+    k3_status status = run_jobs(sessions[0]->engine, jobs, n_sessions, err);
+    free(jobs);
+    return status;
+}
