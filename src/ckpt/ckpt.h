@@ -8,32 +8,73 @@ typedef enum k3_dtype { K3_DT_F32, K3_DT_BF16, K3_DT_U8, K3_DT_OTHER } k3_dtype;
 
 typedef struct k3_tensor_info {
     const char *name;
-    k3_dtype dtype;      /* packed 4-bit codes are U8 with half the columns, also when the file spells them F4 */
+    k3_dtype dtype; /* packed 4-bit codes are U8 with half the columns, also when the file spells them F4 */
     int rank;
     int64_t shape[4];
-    int shard;           /* index into the checkpoint's shards */
-    uint64_t offset;     /* of the first byte, from the start of the shard file */
+    int shard;       /* index into the checkpoint's shards */
+    uint64_t offset; /* of the first byte, from the start of the shard file */
     uint64_t bytes;
 } k3_tensor_info;
 
 /* Tensors by what they do. Comments give the name's tail and the shape; specification 2.2. */
 typedef enum k3_role {
     /* global */
-    K3_R_EMBED, K3_R_NORM, K3_R_OUT_RES_NORM, K3_R_OUT_RES_PROJ, K3_R_HEAD,
+    K3_R_EMBED,
+    K3_R_NORM,
+    K3_R_OUT_RES_NORM,
+    K3_R_OUT_RES_PROJ,
+    K3_R_HEAD,
     /* every layer */
-    K3_R_INPUT_NORM, K3_R_POST_NORM, K3_R_ATTN_RES_NORM, K3_R_ATTN_RES_PROJ, K3_R_MLP_RES_NORM, K3_R_MLP_RES_PROJ,
+    K3_R_INPUT_NORM,
+    K3_R_POST_NORM,
+    K3_R_ATTN_RES_NORM,
+    K3_R_ATTN_RES_PROJ,
+    K3_R_MLP_RES_NORM,
+    K3_R_MLP_RES_PROJ,
     /* KDA: self_attn.* */
-    K3_R_KDA_Q, K3_R_KDA_K, K3_R_KDA_V, K3_R_KDA_Q_CONV, K3_R_KDA_K_CONV, K3_R_KDA_V_CONV, K3_R_KDA_F_A, K3_R_KDA_F_B,
-    K3_R_KDA_A_LOG, K3_R_KDA_DT_BIAS, K3_R_KDA_B, K3_R_KDA_G, K3_R_KDA_O_NORM, K3_R_KDA_O,
+    K3_R_KDA_Q,
+    K3_R_KDA_K,
+    K3_R_KDA_V,
+    K3_R_KDA_Q_CONV,
+    K3_R_KDA_K_CONV,
+    K3_R_KDA_V_CONV,
+    K3_R_KDA_F_A,
+    K3_R_KDA_F_B,
+    K3_R_KDA_A_LOG,
+    K3_R_KDA_DT_BIAS,
+    K3_R_KDA_B,
+    K3_R_KDA_G,
+    K3_R_KDA_O_NORM,
+    K3_R_KDA_O,
     /* MLA: self_attn.* */
-    K3_R_MLA_Q_A, K3_R_MLA_Q_A_NORM, K3_R_MLA_Q_B, K3_R_MLA_KV_A, K3_R_MLA_KV_A_NORM, K3_R_MLA_KV_B, K3_R_MLA_G, K3_R_MLA_O,
+    K3_R_MLA_Q_A,
+    K3_R_MLA_Q_A_NORM,
+    K3_R_MLA_Q_B,
+    K3_R_MLA_KV_A,
+    K3_R_MLA_KV_A_NORM,
+    K3_R_MLA_KV_B,
+    K3_R_MLA_G,
+    K3_R_MLA_O,
     /* dense FFN: mlp.* */
-    K3_R_DENSE_GATE, K3_R_DENSE_UP, K3_R_DENSE_DOWN,
+    K3_R_DENSE_GATE,
+    K3_R_DENSE_UP,
+    K3_R_DENSE_DOWN,
     /* MoE: block_sparse_moe.* */
-    K3_R_ROUTER, K3_R_ROUTER_BIAS, K3_R_LATENT_DOWN, K3_R_LATENT_NORM, K3_R_LATENT_UP,
-    K3_R_SHARED_GATE, K3_R_SHARED_UP, K3_R_SHARED_DOWN,
+    K3_R_ROUTER,
+    K3_R_ROUTER_BIAS,
+    K3_R_LATENT_DOWN,
+    K3_R_LATENT_NORM,
+    K3_R_LATENT_UP,
+    K3_R_SHARED_GATE,
+    K3_R_SHARED_UP,
+    K3_R_SHARED_DOWN,
     /* routed expert: experts.{e}.{w1,w2,w3}.{weight_packed,weight_scale}; w1 = gate, w3 = up, w2 = down */
-    K3_R_W1, K3_R_W1_SCALE, K3_R_W2, K3_R_W2_SCALE, K3_R_W3, K3_R_W3_SCALE,
+    K3_R_W1,
+    K3_R_W1_SCALE,
+    K3_R_W2,
+    K3_R_W2_SCALE,
+    K3_R_W3,
+    K3_R_W3_SCALE,
     K3_N_ROLES
 } k3_role;
 
@@ -45,9 +86,11 @@ k3_status k3_ckpt_open(k3_ckpt **out, const char *folder, k3_error *err);
 void k3_ckpt_close(k3_ckpt *ckpt);
 
 const k3_hparams *k3_ckpt_hparams(const k3_ckpt *ckpt);
-const char *k3_ckpt_folder(const k3_ckpt *ckpt);  /* the resolved folder that holds config.json */
-const char *k3_ckpt_warning(const k3_ckpt *ckpt); /* one line or "" */
+const char *k3_ckpt_folder(const k3_ckpt *ckpt);                           /* the resolved folder that holds config.json */
+const char *k3_ckpt_warning(const k3_ckpt *ckpt);                          /* one line or "" */
 uint64_t k3_ckpt_total_bytes(const k3_ckpt *ckpt, uint64_t *expert_bytes); /* of the language model's tensors */
+
+uint64_t k3_ckpt_n_params(const k3_ckpt *ckpt); /* of the language model; a packed code is one parameter, a scale none */
 
 /* The tensor of a role; layer and expert are ignored where they do not apply. NULL if the model has none (an MLA role in a KDA layer). */
 const k3_tensor_info *k3_ckpt_role(const k3_ckpt *ckpt, k3_role role, int layer, int expert);
