@@ -1,0 +1,346 @@
+#include "backend/cpu/cpu.h"
+
+#include "base/os.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* From this size on a buffer has pages of its own: the system zeroes them when they are first touched, and may give huge ones. */
+enum { K3_OWN_PAGES = 1 << 20, K3_HUGE_PAGES = 4 << 20 };
+
+typedef enum k3_cpu_kind { K3_FROM_HEAP, K3_FROM_PAGES, K3_WRAPPED } k3_cpu_kind;
+
+struct k3_cpu_buf {
+    k3_buf base;
+    k3_cpu_kind kind;
+    k3_cpu_buf *next, *previous;
+};
+
+static const char *const op_names[K3_N_OPS] = {
+    "embed",        "attnres_mix", "rmsnorm",    "matmul",   "shortconv", "l2norm",      "kda_gate",    "kda_recur", "kda_chunk",
+    "gate_rmsnorm", "mla_append",  "mla_attend", "gate_mul", "situ_glu",  "router_topk", "moe_experts", "add",
+};
+
+void k3_cpu_fail(k3_cpu *cpu, k3_status status, const char *format, ...)
+{
+    if (cpu->failure.status != K3_OK)
+        return;
+    va_list args;
+    va_start(args, format);
+    cpu->failure.status = status;
+    vsnprintf(cpu->failure.text, sizeof cpu->failure.text, format, args);
+    va_end(args);
+}
+
+void *k3_cpu_scratch(k3_cpu *cpu, size_t bytes)
+{
+    if (bytes <= cpu->scratch_bytes)
+        return cpu->scratch;
+    size_t wanted = k3_round64(bytes + bytes / 8);
+    void *at = aligned_alloc(64, wanted);
+    if (!at) {
+        k3_cpu_fail(cpu, K3_E_NOMEM, "%s: no memory for %zu bytes of scratch; compute fewer rows at once", cpu->name, wanted);
+        return NULL;
+    }
+    free(cpu->scratch);
+    cpu->scratch = at;
+    cpu->scratch_bytes = wanted;
+    return at;
+}
+
+uint64_t k3_cpu_begin(void)
+{
+    return k3_os_nanoseconds();
+}
+
+void k3_cpu_end(k3_cpu *cpu, k3_cpu_op op, uint64_t t0, uint64_t bytes)
+{
+    k3_op_stat *stat = &cpu->stats[op];
+    stat->calls++;
+    stat->bytes += bytes;
+    stat->nanoseconds += k3_os_nanoseconds() - t0;
+}
+
+int64_t k3_cpu_grain(int64_t elements)
+{
+    enum { WORTH_A_THREAD = 16384 };
+    return elements >= WORTH_A_THREAD ? 1 : WORTH_A_THREAD / (elements > 0 ? elements : 1);
+}
+
+int k3_cpu_mat_of(k3_cpu *cpu, k3_cpu_mat *out, const k3_mat *w, const char *op)
+{
+    if ((unsigned)w->type >= K3_N_TYPES) {
+        k3_cpu_fail(cpu, K3_E_UNSUPPORTED, "%s: weight type %d (%s) has no kernel in %s", op, (int)w->type, k3_type_name(w->type),
+                    cpu->name);
+        return 0;
+    }
+    if (w->cols < 1 || w->cols % k3_type_granule(w->type)) {
+        k3_cpu_fail(cpu, K3_E_UNSUPPORTED, "%s: a %s matrix has %d columns, a multiple of %d wanted", op, k3_type_name(w->type), w->cols,
+                    k3_type_granule(w->type));
+        return 0;
+    }
+    *out = (k3_cpu_mat){w->type,
+                        w->cols,
+                        k3_type_row_bytes(w->type, w->cols),
+                        k3_type_scale_bytes(w->type, w->cols),
+                        k3_host(w->data),
+                        k3_host(w->scale.buf ? w->scale : w->data)};
+    if (out->scale_bytes && !w->scale.buf) {
+        k3_cpu_fail(cpu, K3_E_INVALID, "%s: a %s matrix came without scales", op, k3_type_name(w->type));
+        return 0;
+    }
+    return 1;
+}
+
+uint64_t k3_cpu_mat_bytes(const k3_mat *w)
+{
+    return (uint64_t)w->rows * (k3_type_row_bytes(w->type, w->cols) + k3_type_scale_bytes(w->type, w->cols));
+}
+
+float *k3_cpu_floats(k3_ref ref)
+{
+    return ref.buf ? k3_host(ref) : NULL;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+static k3_buf *keep(k3_cpu *cpu, k3_cpu_buf *buf, void *host, uint64_t bytes, k3_cpu_kind kind)
+{
+    *buf = (k3_cpu_buf){{bytes, host, (uint64_t)(uintptr_t)host}, kind, cpu->buffers, NULL};
+    if (cpu->buffers)
+        cpu->buffers->previous = buf;
+    cpu->buffers = buf;
+    cpu->info.n_buffers++;
+    if (kind != K3_WRAPPED)
+        cpu->info.used += bytes;
+    return &buf->base;
+}
+
+static void *zeroed(uint64_t bytes, k3_cpu_kind kind)
+{
+    if (bytes > SIZE_MAX - 64)
+        return NULL;
+    if (kind == K3_FROM_HEAP) {
+        size_t rounded = k3_round64(bytes ? (size_t)bytes : 1);
+        void *at = aligned_alloc(64, rounded);
+        return at ? memset(at, 0, rounded) : NULL;
+    }
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (bytes >= K3_HUGE_PAGES)
+        (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE);
+#endif
+    return at;
+}
+
+static k3_buf *memory_alloc(k3_backend *be, uint64_t bytes, const char *what)
+{
+    k3_cpu *cpu = k3_cpu_of(be);
+    uint64_t budget = cpu->info.budget, used = cpu->info.used;
+    if (budget && (used > budget || bytes > budget - used)) {
+        k3_cpu_fail(cpu, K3_E_NOMEM, "%s: %llu bytes wanted, %llu of the budget of %llu are in use; raise the budget or ask for less", what,
+                    (unsigned long long)bytes, (unsigned long long)used, (unsigned long long)budget);
+        return NULL;
+    }
+    k3_cpu_kind kind = bytes >= K3_OWN_PAGES ? K3_FROM_PAGES : K3_FROM_HEAP;
+    k3_cpu_buf *buf = malloc(sizeof *buf);
+    void *host = buf ? zeroed(bytes, kind) : NULL;
+    if (!host) {
+        free(buf);
+        k3_cpu_fail(cpu, K3_E_NOMEM, "%s: the system has no %llu bytes left; free memory or use smaller types", what,
+                    (unsigned long long)bytes);
+        return NULL;
+    }
+    return keep(cpu, buf, host, bytes, kind);
+}
+
+static k3_buf *memory_wrap(k3_backend *be, void *host, uint64_t bytes, const char *what)
+{
+    k3_cpu *cpu = k3_cpu_of(be);
+    k3_cpu_buf *buf = malloc(sizeof *buf);
+    if (!buf) {
+        k3_cpu_fail(cpu, K3_E_NOMEM, "%s: the system has no memory left", what);
+        return NULL;
+    }
+    return keep(cpu, buf, host, bytes, K3_WRAPPED);
+}
+
+static void memory_release(k3_backend *be, k3_buf *base)
+{
+    if (!base)
+        return;
+    k3_cpu *cpu = k3_cpu_of(be);
+    k3_cpu_buf *buf = (k3_cpu_buf *)base;
+    if (buf->previous)
+        buf->previous->next = buf->next;
+    else
+        cpu->buffers = buf->next;
+    if (buf->next)
+        buf->next->previous = buf->previous;
+    cpu->info.n_buffers--;
+    if (buf->kind != K3_WRAPPED)
+        cpu->info.used -= base->bytes;
+    if (buf->kind == K3_FROM_HEAP)
+        free(base->host);
+    else if (buf->kind == K3_FROM_PAGES)
+        munmap(base->host, (size_t)base->bytes);
+    free(buf);
+}
+
+/* Whether [at, at + bytes) lies in the buffer; a failure that names the call if not. */
+static int within(k3_backend *be, k3_ref ref, uint64_t bytes, const char *call)
+{
+    if (ref.buf && ref.at <= ref.buf->bytes && bytes <= ref.buf->bytes - ref.at)
+        return 1;
+    k3_cpu_fail(k3_cpu_of(be), K3_E_INVALID, "%s: bytes %llu to %llu asked for, the buffer has %llu", call, (unsigned long long)ref.at,
+                (unsigned long long)(ref.at + bytes), (unsigned long long)(ref.buf ? ref.buf->bytes : 0));
+    return 0;
+}
+
+static void memory_upload(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes)
+{
+    if (bytes && within(be, dst, bytes, "upload"))
+        memcpy(k3_host(dst), src, (size_t)bytes);
+}
+
+static void memory_download(k3_backend *be, void *dst, k3_ref src, uint64_t bytes)
+{
+    if (bytes && within(be, src, bytes, "download"))
+        memcpy(dst, k3_host(src), (size_t)bytes);
+}
+
+static void memory_copy(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes)
+{
+    if (bytes && within(be, dst, bytes, "copy to") && within(be, src, bytes, "copy from"))
+        memmove(k3_host(dst), k3_host(src), (size_t)bytes);
+}
+
+static void memory_info(k3_backend *be, k3_memory_info *info)
+{
+    *info = k3_cpu_of(be)->info;
+}
+
+static void memory_set_budget(k3_backend *be, uint64_t bytes)
+{
+    k3_cpu_of(be)->info.budget = bytes;
+}
+
+static const k3_memory_ops memory_ops = {memory_alloc,    memory_wrap, memory_release, memory_upload,
+                                         memory_download, memory_copy, memory_info,    memory_set_budget};
+
+/* ---- the backend -------------------------------------------------------------------------------------- */
+
+static const k3_ops cpu_ops = {
+    .embed = k3_cpu_embed,
+    .attnres_mix = k3_cpu_attnres_mix,
+    .rmsnorm = k3_cpu_rmsnorm,
+    .matmul = k3_cpu_matmul,
+    .shortconv = k3_cpu_shortconv,
+    .l2norm = k3_cpu_l2norm,
+    .kda_gate = k3_cpu_kda_gate,
+    .kda_recur = k3_cpu_kda_recur,
+    .kda_chunk = k3_cpu_kda_chunk,
+    .gate_rmsnorm = k3_cpu_gate_rmsnorm,
+    .mla_append = k3_cpu_mla_append,
+    .mla_attend = k3_cpu_mla_attend,
+    .gate_mul = k3_cpu_gate_mul,
+    .situ_glu = k3_cpu_situ_glu,
+    .router_topk = k3_cpu_router_topk,
+    .moe_experts = k3_cpu_moe_experts,
+    .add = k3_cpu_add,
+};
+
+static k3_status cpu_sync(k3_backend *be, k3_error *err)
+{
+    k3_cpu *cpu = k3_cpu_of(be);
+    k3_error failure = cpu->failure;
+    cpu->failure.status = K3_OK;
+    return failure.status == K3_OK ? K3_OK : k3_fail(err, failure.status, "%s", failure.text);
+}
+
+static int cpu_stats(k3_backend *be, k3_op_stat *out, int max, int reset)
+{
+    k3_cpu *cpu = k3_cpu_of(be);
+    for (int i = 0; i < K3_N_OPS; i++) {
+        cpu->stats[i].name = op_names[i];
+        if (i < max)
+            out[i] = cpu->stats[i];
+        if (reset)
+            cpu->stats[i] = (k3_op_stat){op_names[i], 0, 0, 0};
+    }
+    return K3_N_OPS;
+}
+
+static const char *cpu_describe(k3_backend *be)
+{
+    return k3_cpu_of(be)->line;
+}
+
+static void cpu_close(k3_backend *be)
+{
+    if (!be)
+        return;
+    k3_cpu *cpu = k3_cpu_of(be);
+    while (cpu->buffers)
+        memory_release(be, &cpu->buffers->base);
+    k3_pool_close(cpu->pool);
+    free(cpu->scratch);
+    free(cpu);
+}
+
+static void list_levels(char *text, size_t size)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < K3_CPU_N_LEVELS; i++)
+        if (k3_cpu_level_here((k3_cpu_level)i) && at < size)
+            at += (size_t)snprintf(text + at, size - at, "%s%s", at ? ", " : "", k3_cpu_level_name((k3_cpu_level)i));
+}
+
+static k3_status choose_level(k3_cpu_level *out, const char *level, k3_error *err)
+{
+    char here[64];
+    list_levels(here, sizeof here);
+    for (int i = K3_CPU_N_LEVELS - 1; i >= 0; i--) {
+        *out = (k3_cpu_level)i;
+        if (!level || !*level) {
+            if (k3_cpu_level_here(*out))
+                return K3_OK;
+            continue;
+        }
+        if (strcmp(level, k3_cpu_level_name(*out)))
+            continue;
+        return k3_cpu_level_here(*out)
+                   ? K3_OK
+                   : k3_fail(err, K3_E_UNSUPPORTED, "backend cpu:%s: this processor or build lacks %s; here are %s", level, level, here);
+    }
+    return k3_fail(err, K3_E_INVALID, "backend cpu: level \"%s\" found; scalar, avx2, avx512 exist, of which this machine has %s", level,
+                   here);
+}
+
+k3_status k3_cpu_open(k3_backend **out, const char *level, int threads, k3_error *err)
+{
+    *out = NULL;
+    k3_cpu_level chosen;
+    K3_TRY(choose_level(&chosen, level, err));
+    k3_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu)
+        return k3_fail(err, K3_E_NOMEM, "backend cpu: out of memory");
+    k3_status status = k3_pool_open(&cpu->pool, threads, err);
+    if (status != K3_OK) {
+        free(cpu);
+        return status;
+    }
+    cpu->n_threads = k3_pool_threads(cpu->pool);
+    k3_cpu_kernels_get(&cpu->k, chosen);
+    snprintf(cpu->name, sizeof cpu->name, "cpu:%s", k3_cpu_level_name(chosen));
+    snprintf(cpu->line, sizeof cpu->line, "%s, %d thread%s", cpu->name, cpu->n_threads, cpu->n_threads == 1 ? "" : "s");
+    cpu->base = (k3_backend){cpu->name, &cpu_ops, &memory_ops, cpu_sync, cpu_stats, cpu_describe, cpu_close, 1};
+    *out = &cpu->base;
+    return K3_OK;
+}

@@ -1,0 +1,98 @@
+/* Number formats of stored weights, decoded in one place. Rows may lie at any address: a checkpoint promises no alignment. */
+#ifndef K3_BACKEND_CPU_DECODE_H
+#define K3_BACKEND_CPU_DECODE_H
+
+#include "backend/tensor.h"
+
+#include <string.h>
+
+static inline float k3_float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline float k3_load_f32(const void *at, size_t i)
+{
+    float x;
+    memcpy(&x, (const unsigned char *)at + 4 * i, sizeof x);
+    return x;
+}
+
+static inline float k3_load_bf16(const void *at, size_t i)
+{
+    uint16_t x;
+    memcpy(&x, (const unsigned char *)at + 2 * i, sizeof x);
+    return k3_float_of_bits((uint32_t)x << 16);
+}
+
+/* To the nearest, ties to even; a NaN stays a NaN. */
+static inline uint16_t k3_bf16_of(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((u >> 16) | 0x40);
+    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+/* 2^(byte - 127). Byte 0 is the subnormal 2^-127, not zero; byte 255 is NaN, which the exponent bits alone would read as infinity. */
+static inline float k3_e8m0(unsigned byte)
+{
+    uint32_t bits = byte == 0 ? 0x00400000u : byte == 255 ? 0x7fc00000u : (uint32_t)byte << 23;
+    return k3_float_of_bits(bits);
+}
+
+/* Bit 3 is the sign; code 8 is negative zero. */
+static inline float k3_e2m1(unsigned code)
+{
+    static const float magnitude[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+    return code & 8 ? -magnitude[code & 7] : magnitude[code & 7];
+}
+
+static inline unsigned k3_nibble(const unsigned char *codes, int col)
+{
+    return (codes[col / 2] >> (col % 2 * 4)) & 15u;
+}
+
+/* Code i of a 192-bit group lies in bits 3i..3i+2 and may straddle two bytes. */
+static inline unsigned k3_three_bits(const unsigned char *codes, int col)
+{
+    const unsigned char *group = codes + col / 64 * 24;
+    int bit = col % 64 * 3, at = bit / 8;
+    unsigned two = group[at] | (at + 1 < 24 ? (unsigned)group[at + 1] << 8 : 0u);
+    return (two >> (bit % 8)) & 7u;
+}
+
+/* Scales that cover the whole row stay outside the sum: y = scale * sum(code x). */
+static inline int k3_type_scales_rows(k3_type type)
+{
+    return type == K3_INT8 || type == K3_INT4 || type == K3_INT2;
+}
+
+/* One weight of a row, without the row's scale if the type has one. */
+static inline float k3_decode_code(k3_type type, const void *row, const void *scale, int col)
+{
+    const unsigned char *codes = row, *bytes = scale;
+    switch (type) {
+    case K3_F32:
+        return k3_load_f32(row, (size_t)col);
+    case K3_BF16:
+        return k3_load_bf16(row, (size_t)col);
+    case K3_INT8:
+        return (float)(signed char)codes[col];
+    case K3_INT4:
+        return (float)((int)k3_nibble(codes, col) - 8);
+    case K3_INT4_G64:
+        return (float)((int)k3_nibble(codes, col) - 8) * k3_load_f32(scale, (size_t)(col / 64));
+    case K3_INT3_G64:
+        return (float)((int)k3_three_bits(codes, col) - 4) * k3_load_f32(scale, (size_t)(col / 64));
+    case K3_INT2:
+        return (float)((int)((codes[col / 4] >> (col % 4 * 2)) & 3u) - 2);
+    default:
+        return k3_e2m1(k3_nibble(codes, col)) * k3_e8m0(bytes[col / 32]);
+    }
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* The kernels of the CPU backend: pure functions on pointers and a range, without state, allocation or threads. A table holds one function
+ * an entry, the scalar one first and then, by level, what the CPU has.
+ *
+ * The bit rule: on one level the bits of an output element depend on its own inputs only, never on the range it was computed in, on T or on
+ * the rows beside it. So a sum over columns has one order, whether one row is computed or many. */
+#ifndef K3_BACKEND_CPU_KERNELS_H
+#define K3_BACKEND_CPU_KERNELS_H
+
+#include "backend/tensor.h"
+
+/* A matrix as the kernels see it. */
+typedef struct k3_cpu_mat {
+    k3_type type;
+    int cols;
+    size_t row_bytes, scale_bytes;      /* from one row to the next */
+    const unsigned char *codes, *scale; /* scale is never NULL, so that steps of 0 bytes from it are defined */
+} k3_cpu_mat;
+
+/* What one head's recurrence reads and writes: place of row 0, and the distance between rows in floats. */
+typedef struct k3_kda_head {
+    float *o;
+    const float *q, *k, *v, *decay; /* [n, D] with row_stride; decay is alpha for kda_recur, g for kda_chunk */
+    const float *beta;              /* [n] with beta_stride */
+    float *state;                   /* [D(k), D(v)] */
+    int n, D;
+    int64_t row_stride, beta_stride;
+} k3_kda_head;
+
+/* Largest width of a short convolution, largest number of AttnRes sources, rows of a KDA chunk, cache rows of one step of attention. */
+enum { K3_MAX_CONV = 8, K3_MAX_SOURCES = 32, K3_CHUNK = 64, K3_ATTEND_ROWS = 64 };
+
+/* out [cols] = the row's weights, scales applied. */
+typedef void k3_decode_fn(float *out, const void *codes, const void *scale, k3_type type, int cols);
+/* y[t][r] = sum_c W[r, c] x[t][c] for rows r in first .. last-1 and all t. */
+typedef void k3_matmul_fn(float *const *y, const float *const *x, int T, const k3_cpu_mat *w, int first, int last);
+/* y[i, c] = keep[i] y[i, c] + sum_s p[i, s] v[s, c], s ascending; keep == NULL is 0 (y is not read). v f32 or bf16. Strides in elements. */
+typedef void k3_mix_fn(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v, int64_t v_stride,
+                       int rows, int n, int cols);
+/* One step of the running softmax over n <= K3_ATTEND_ROWS scores: p = exp(scale p - max'), *sum = *sum keep + sum(p), where max' is the
+ * larger of *max and the new scores; returns keep = exp(*max - max'). *max = -INFINITY at the start. */
+typedef float k3_softmax_fn(float *p, int n, float scale, float *max, double *sum);
+typedef void k3_attnres_fn(float *y, const float *const *src, int n_src, const float *s, int C, float eps, int64_t first, int64_t last);
+typedef void k3_rmsnorm_fn(float *y, const float *x, const float *w, int C, int64_t y_stride, int64_t x_stride, float eps, int64_t first,
+                           int64_t last);
+/* Channels first .. last-1 of all n rows of one run, and of its window [width-1, C]. */
+typedef void k3_shortconv_fn(float *y, const float *u, const float *w, float *window, int n, int C, int width, int first, int last);
+/* Vectors first .. last-1 of [T * H, D]. */
+typedef void k3_l2norm_fn(float *y, const float *x, int D, float eps, float scale, int64_t first, int64_t last);
+typedef void k3_kda_gate_fn(float *alpha, float *g, float *beta, const float *z, const float *b, const float *a_log, const float *dt_bias,
+                            int H, int D, float lower, int64_t first, int64_t last);
+typedef void k3_gate_rmsnorm_fn(float *y, const float *o, const float *w, const float *gate, int D, float eps, int64_t first, int64_t last);
+typedef void k3_kda_recur_fn(const k3_kda_head *head);
+typedef void k3_kda_chunk_fn(const k3_kda_head *head, double *scratch); /* scratch: k3_kda_chunk_scratch(D) doubles */
+typedef void k3_gate_mul_fn(float *y, const float *x, const float *gate, int64_t n);
+typedef void k3_situ_glu_fn(float *y, const float *g, const float *u, int64_t n, float b1, float b2);
+/* Rows first .. last-1. A row with a NaN gets ids[t, 0] = -1. */
+typedef void k3_router_fn(int32_t *ids, float *weights, const float *logits, const float *bias, int E, int K, int renormalize, float scale,
+                          int64_t first, int64_t last);
+typedef void k3_add_fn(float *y, const float *a, const float *b, int64_t n);
+
+typedef struct k3_cpu_kernels {
+    k3_decode_fn *decode;
+    k3_matmul_fn *matmul;
+    k3_mix_fn *mix_f32, *mix_bf16;
+    k3_softmax_fn *softmax;
+    k3_attnres_fn *attnres_mix;
+    k3_rmsnorm_fn *rmsnorm;
+    k3_shortconv_fn *shortconv;
+    k3_l2norm_fn *l2norm;
+    k3_kda_gate_fn *kda_gate;
+    k3_gate_rmsnorm_fn *gate_rmsnorm;
+    k3_kda_recur_fn *kda_recur;
+    k3_kda_chunk_fn *kda_chunk;
+    k3_gate_mul_fn *gate_mul;
+    k3_situ_glu_fn *situ_glu;
+    k3_router_fn *router_topk;
+    k3_add_fn *add;
+} k3_cpu_kernels;
+
+typedef enum k3_cpu_level { K3_CPU_SCALAR, K3_CPU_AVX2, K3_CPU_AVX512, K3_CPU_N_LEVELS } k3_cpu_level;
+
+const char *k3_cpu_level_name(k3_cpu_level level);
+/* Whether this build has the level's kernels and this CPU can run them. */
+int k3_cpu_level_here(k3_cpu_level level);
+/* The table of a level that is here. */
+void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level);
+
+size_t k3_kda_chunk_scratch(int D);
+
+k3_decode_fn k3_decode_scalar;
+k3_matmul_fn k3_matmul_scalar;
+k3_mix_fn k3_mix_f32_scalar, k3_mix_bf16_scalar;
+k3_softmax_fn k3_softmax_scalar;
+k3_attnres_fn k3_attnres_mix_scalar;
+k3_rmsnorm_fn k3_rmsnorm_scalar;
+k3_shortconv_fn k3_shortconv_scalar;
+k3_l2norm_fn k3_l2norm_scalar;
+k3_kda_gate_fn k3_kda_gate_scalar;
+k3_gate_rmsnorm_fn k3_gate_rmsnorm_scalar;
+k3_kda_recur_fn k3_kda_recur_scalar;
+k3_kda_chunk_fn k3_kda_chunk_scalar;
+k3_gate_mul_fn k3_gate_mul_scalar;
+k3_situ_glu_fn k3_situ_glu_scalar;
+k3_router_fn k3_router_topk_scalar;
+k3_add_fn k3_add_scalar;
+
+#endif

@@ -1,0 +1,118 @@
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/decode.h"
+
+enum { SPAN = 256, LANES = 4 };
+
+/* sum_c w[c] x[c] over one span, in LANES interleaved double sums that are added in order. */
+static double dot_span(const float *w, const float *x, int n)
+{
+    double lane[LANES] = {0};
+    int c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int i = 0; i < LANES; i++)
+            lane[i] += (double)w[c + i] * x[c + i];
+    for (int i = 0; c < n; i++, c++)
+        lane[i] += (double)w[c] * x[c];
+    return ((lane[0] + lane[1]) + lane[2]) + lane[3];
+}
+
+/* y[t][r] = sum_c W[r, c] x[t][c]   for all weight types
+ * W [out, in] as in tensor.h, x[t] [in] f32, y[t] [out] f32. Sums run in double, span by span, so the order is the same for every T. A
+ * row's scale multiplies the finished sum, a group's scale the weight. */
+void k3_matmul_scalar(float *const *y, const float *const *x, int T, const k3_cpu_mat *w, int first, int last)
+{
+    enum { ROWS = 16 };
+    float span[SPAN];
+    for (int r = first; r < last; r++) {
+        const unsigned char *codes = w->codes + (size_t)r * w->row_bytes, *scale = w->scale + (size_t)r * w->scale_bytes;
+        double row_scale = k3_type_scales_rows(w->type) ? (double)k3_load_f32(scale, 0) : 1.0;
+        for (int t0 = 0; t0 < T; t0 += ROWS) {
+            int n_t = T - t0 < ROWS ? T - t0 : ROWS;
+            double sum[ROWS] = {0};
+            for (int c0 = 0; c0 < w->cols; c0 += SPAN) {
+                int n = w->cols - c0 < SPAN ? w->cols - c0 : SPAN;
+                for (int c = 0; c < n; c++)
+                    span[c] = k3_decode_code(w->type, codes, scale, c0 + c);
+                for (int t = 0; t < n_t; t++)
+                    sum[t] += dot_span(span, x[t0 + t] + c0, n);
+            }
+            for (int t = 0; t < n_t; t++)
+                y[t0 + t][r] = (float)(sum[t] * row_scale);
+        }
+    }
+}
+
+/* ---- the op ------------------------------------------------------------------------------------------- */
+
+enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16 };
+
+/* Items are blocks of ROWS_AN_ITEM rows of all projections, one projection after the other. */
+typedef struct matmul_args {
+    const k3_cpu *cpu;
+    k3_cpu_mat w[MAX_PROJ];
+    float **y[MAX_PROJ]; /* [T] rows of each output */
+    const float **x;     /* [T] */
+    int rows[MAX_PROJ];
+    int64_t first_item[MAX_PROJ + 1];
+    int n, T;
+} matmul_args;
+
+static void matmul_task(void *arg, int64_t first, int64_t last, int thread)
+{
+    (void)thread;
+    const matmul_args *a = arg;
+    for (int i = 0; i < a->n; i++) {
+        int64_t from = first > a->first_item[i] ? first : a->first_item[i];
+        int64_t to = last < a->first_item[i + 1] ? last : a->first_item[i + 1];
+        if (from >= to)
+            continue;
+        int r0 = (int)(from - a->first_item[i]) * ROWS_AN_ITEM, r1 = (int)(to - a->first_item[i]) * ROWS_AN_ITEM;
+        a->cpu->k.matmul(a->y[i], a->x, a->T, &a->w[i], r0, r1 < a->rows[i] ? r1 : a->rows[i]);
+    }
+}
+
+/* Checks the projections and fills the table; 0 if one is refused. */
+static int prepare(k3_cpu *cpu, matmul_args *a, const k3_proj *proj, int n_proj)
+{
+    if (n_proj < 1 || n_proj > MAX_PROJ) {
+        k3_cpu_fail(cpu, K3_E_UNSUPPORTED, "matmul: %d projections of one input, 1 to %d wanted", n_proj, MAX_PROJ);
+        return 0;
+    }
+    for (int i = 0; i < n_proj; i++) {
+        const k3_mat *w = proj[i].w;
+        if (!k3_cpu_mat_of(cpu, &a->w[i], w, "matmul"))
+            return 0;
+        if (w->cols != proj[0].w->cols) {
+            k3_cpu_fail(cpu, K3_E_INVALID, "matmul: projection %d takes %d inputs, projection 0 takes %d", i, w->cols, proj[0].w->cols);
+            return 0;
+        }
+        a->rows[i] = w->rows;
+        a->first_item[i + 1] = a->first_item[i] + (w->rows + ROWS_AN_ITEM - 1) / ROWS_AN_ITEM;
+    }
+    a->n = n_proj;
+    return 1;
+}
+
+void k3_cpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, int T)
+{
+    k3_cpu *cpu = k3_cpu_of(be);
+    uint64_t t0 = k3_cpu_begin(), bytes = 0;
+    matmul_args a = {.cpu = cpu, .T = T};
+    if (T < 1 || !prepare(cpu, &a, proj, n_proj))
+        return;
+    const float **rows = k3_cpu_scratch(cpu, (size_t)T * (size_t)(n_proj + 1) * sizeof *rows);
+    if (!rows)
+        return;
+    int cols = proj[0].w->cols;
+    a.x = rows;
+    for (int t = 0; t < T; t++)
+        rows[t] = (const float *)k3_host(x) + (int64_t)t * cols;
+    for (int i = 0; i < n_proj; i++) {
+        a.y[i] = (float **)(void *)(rows + (size_t)T * (size_t)(i + 1));
+        for (int t = 0; t < T; t++)
+            a.y[i][t] = (float *)k3_host(proj[i].y) + (int64_t)t * a.rows[i];
+        bytes += k3_cpu_mat_bytes(proj[i].w);
+    }
+    k3_pool_run(cpu->pool, matmul_task, &a, a.first_item[n_proj], k3_cpu_grain((int64_t)ROWS_AN_ITEM * cols * T));
+    k3_cpu_end(cpu, K3_OP_MATMUL, t0, bytes);
+}

@@ -1,0 +1,247 @@
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/decode.h"
+
+#include <math.h>
+
+/* Absorbed attention, per row t at position p and head h, with Wk_h, Wv_h the rows of kv_b for head h ([nope, kv], then [v, kv]):
+ *   query[t,h] = (Wk_h^T qn, qr)                [kv + rope]: the key half of kv_b moves into the query
+ *   score_s    = scale * query . cache[s]       s = 0..p; cache rows [kv + rope]
+ *   context    = sum_s softmax(score)_s cache[s, 0..kv-1]
+ *   o[t,h]     = Wv_h context                   [v]
+ * Cache rows are taken K3_ATTEND_ROWS at a time, counted from position 0, with a running maximum and sum; so the result does not depend on
+ * how the rows of a sequence came in. The rope channels take part in the score and not in the context. Nothing is rotated. */
+
+/* y[i,c] = keep[i] y[i,c] + sum_s p[i,s] v[s,c] in double, rounded once. */
+static void mix(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, k3_type type, const void *v,
+                int64_t v_stride, int rows, int n, int cols)
+{
+    for (int i = 0; i < rows; i++)
+        for (int c = 0; c < cols; c++) {
+            double sum = keep ? (double)keep[i] * y[i * y_stride + c] : 0.0;
+            for (int s = 0; s < n; s++) {
+                size_t at = (size_t)(s * v_stride + c);
+                sum += (double)p[i * p_stride + s] * (type == K3_F32 ? k3_load_f32(v, at) : k3_load_bf16(v, at));
+            }
+            y[i * y_stride + c] = (float)sum;
+        }
+}
+
+void k3_mix_f32_scalar(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v, int64_t v_stride,
+                       int rows, int n, int cols)
+{
+    mix(y, y_stride, keep, p, p_stride, K3_F32, v, v_stride, rows, n, cols);
+}
+
+void k3_mix_bf16_scalar(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v, int64_t v_stride,
+                        int rows, int n, int cols)
+{
+    mix(y, y_stride, keep, p, p_stride, K3_BF16, v, v_stride, rows, n, cols);
+}
+
+float k3_softmax_scalar(float *p, int n, float scale, float *max, double *sum)
+{
+    float largest = *max;
+    for (int s = 0; s < n; s++) {
+        p[s] *= scale;
+        largest = fmaxf(largest, p[s]);
+    }
+    double total = 0;
+    for (int s = 0; s < n; s++)
+        total += p[s] = expf(p[s] - largest);
+    float keep = expf(*max - largest);
+    *sum = *sum * keep + total;
+    *max = largest;
+    return keep;
+}
+
+/* ---- the op ------------------------------------------------------------------------------------------- */
+
+/* Rows that share one pass over the cache (or one decoding of kv_b), and heads that share it. */
+enum { TILE = 16, GROUP = 16 };
+
+/* Up to TILE consecutive rows of one run. */
+typedef struct attend_tile {
+    const k3_run *run;
+    int first, n; /* rows of the run */
+} attend_tile;
+
+typedef struct attend_args {
+    const k3_cpu *cpu;
+    float *o;
+    const float *q;
+    k3_cpu_mat kv_b;
+    const k3_mla_dims *dims;
+    float scale;
+    int T, tiles, group;
+    const attend_tile *tile;
+    float *query, *context; /* [T, H, kv + rope], [T, H, kv] */
+    float *key;             /* [threads, nope, kv]: a head's decoded Wk */
+} attend_args;
+
+/* Item i is head i % H of rows i / H * TILE ..: query = (Wk^T qn, qr). Wk is decoded once for all rows of the item. */
+static void absorb_task(void *arg, int64_t first, int64_t last, int thread)
+{
+    const attend_args *a = arg;
+    const k3_mla_dims *d = a->dims;
+    int kv = d->kv_lora, width = kv + d->rope;
+    int64_t q_stride = (int64_t)d->heads * (d->nope + d->rope), query_stride = (int64_t)d->heads * width;
+    for (int64_t i = first; i < last; i++) {
+        int h = (int)(i % d->heads), t0 = (int)(i / d->heads) * TILE, n = a->T - t0 < TILE ? a->T - t0 : TILE;
+        const float *q = a->q + t0 * q_stride + (int64_t)h * (d->nope + d->rope);
+        float *query = a->query + t0 * query_stride + (int64_t)h * width;
+        const unsigned char *codes = a->kv_b.codes + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.row_bytes;
+        const unsigned char *scale = a->kv_b.scale + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.scale_bytes;
+        if (a->kv_b.type == K3_BF16) {
+            a->cpu->k.mix_bf16(query, query_stride, NULL, q, q_stride, codes, kv, n, d->nope, kv);
+        } else {
+            float *key = a->key + (int64_t)thread * d->nope * kv;
+            for (int r = 0; r < d->nope; r++)
+                a->cpu->k.decode(key + (int64_t)r * kv, codes + (size_t)r * a->kv_b.row_bytes, scale + (size_t)r * a->kv_b.scale_bytes,
+                                 a->kv_b.type, kv);
+            a->cpu->k.mix_f32(query, query_stride, NULL, q, q_stride, key, kv, n, d->nope, kv);
+        }
+        for (int t = 0; t < n; t++)
+            memcpy(query + t * query_stride + kv, q + t * q_stride + d->nope, (size_t)d->rope * sizeof *q);
+    }
+}
+
+/* State of the running softmax of one item. */
+typedef struct attend_state {
+    float max[TILE][GROUP];
+    double sum[TILE][GROUP];
+} attend_state;
+
+/* Row t of the tile meets n cache rows from `base` on, for n_heads heads from h0 on. */
+static void attend_rows(const attend_args *a, attend_state *state, const attend_tile *tile, int t, int h0, int n_heads, int64_t base, int n)
+{
+    const k3_mla_dims *d = a->dims;
+    int kv = d->kv_lora, width = kv + d->rope;
+    int64_t row = tile->run->row + tile->first + t;
+    k3_cpu_mat cache = {d->cache, width, k3_type_row_bytes(d->cache, width), 0, NULL, NULL};
+    cache.codes = cache.scale = (const unsigned char *)k3_host(tile->run->state) + (size_t)base * cache.row_bytes;
+    float scores[GROUP][K3_ATTEND_ROWS], keep[GROUP], *y[GROUP];
+    const float *x[GROUP];
+    for (int g = 0; g < n_heads; g++) {
+        x[g] = a->query + (row * d->heads + h0 + g) * width;
+        y[g] = scores[g];
+    }
+    a->cpu->k.matmul(y, x, n_heads, &cache, 0, n);
+    for (int g = 0; g < n_heads; g++)
+        keep[g] = a->cpu->k.softmax(scores[g], n, a->scale, &state->max[t][g], &state->sum[t][g]);
+    k3_mix_fn *sum_rows = d->cache == K3_BF16 ? a->cpu->k.mix_bf16 : a->cpu->k.mix_f32;
+    sum_rows(a->context + (row * d->heads + h0) * kv, kv, base ? keep : NULL, scores[0], K3_ATTEND_ROWS, cache.codes, width, n_heads, n,
+             kv);
+}
+
+/* Item i is head group i % groups of tile i / groups: one pass over the tile's cache. */
+static void attend_task(void *arg, int64_t first, int64_t last, int thread)
+{
+    (void)thread;
+    const attend_args *a = arg;
+    const k3_mla_dims *d = a->dims;
+    int groups = (d->heads + a->group - 1) / a->group;
+    for (int64_t i = first; i < last; i++) {
+        const attend_tile *tile = &a->tile[i / groups];
+        int h0 = (int)(i % groups) * a->group, n_heads = d->heads - h0 < a->group ? d->heads - h0 : a->group;
+        int64_t pos = tile->run->pos + tile->first;
+        attend_state state;
+        for (int t = 0; t < tile->n; t++)
+            for (int g = 0; g < n_heads; g++) {
+                state.max[t][g] = -INFINITY;
+                state.sum[t][g] = 0;
+            }
+        for (int64_t base = 0; base < pos + tile->n; base += K3_ATTEND_ROWS)
+            for (int t = 0; t < tile->n; t++) {
+                int64_t n = pos + t + 1 - base;
+                if (n > 0)
+                    attend_rows(a, &state, tile, t, h0, n_heads, base, n < K3_ATTEND_ROWS ? (int)n : K3_ATTEND_ROWS);
+            }
+        for (int t = 0; t < tile->n; t++)
+            for (int g = 0; g < n_heads; g++) {
+                float *context = a->context + ((tile->run->row + tile->first + t) * (int64_t)d->heads + h0 + g) * d->kv_lora;
+                float inverse = (float)(1 / state.sum[t][g]);
+                for (int c = 0; c < d->kv_lora; c++)
+                    context[c] *= inverse;
+            }
+    }
+}
+
+/* Item i is head i % H of rows i / H * TILE ..: o = Wv context. */
+static void value_task(void *arg, int64_t first, int64_t last, int thread)
+{
+    (void)thread;
+    const attend_args *a = arg;
+    const k3_mla_dims *d = a->dims;
+    for (int64_t i = first; i < last; i++) {
+        int h = (int)(i % d->heads), t0 = (int)(i / d->heads) * TILE, n = a->T - t0 < TILE ? a->T - t0 : TILE;
+        size_t row = (size_t)h * (size_t)(d->nope + d->v) + (size_t)d->nope;
+        k3_cpu_mat value = a->kv_b;
+        value.codes += row * value.row_bytes;
+        value.scale += row * value.scale_bytes;
+        const float *x[TILE];
+        float *y[TILE];
+        for (int t = 0; t < n; t++) {
+            x[t] = a->context + ((int64_t)(t0 + t) * d->heads + h) * d->kv_lora;
+            y[t] = a->o + ((int64_t)(t0 + t) * d->heads + h) * d->v;
+        }
+        a->cpu->k.matmul(y, x, n, &value, 0, d->v);
+    }
+}
+
+/* Checks the call and lays out its scratch; 0 if it is refused. */
+static int prepare(k3_cpu *cpu, attend_args *a, const k3_mat *kv_b, const k3_run *runs, int n_runs)
+{
+    const k3_mla_dims *d = a->dims;
+    if (d->cache != K3_F32 && d->cache != K3_BF16) {
+        k3_cpu_fail(cpu, K3_E_UNSUPPORTED, "mla_attend: a cache of %s, f32 or bf16 wanted", k3_type_name(d->cache));
+        return 0;
+    }
+    if (!k3_cpu_mat_of(cpu, &a->kv_b, kv_b, "mla_attend"))
+        return 0;
+    if (kv_b->rows != d->heads * (d->nope + d->v) || kv_b->cols != d->kv_lora) {
+        k3_cpu_fail(cpu, K3_E_INVALID, "mla_attend: kv_b is [%d, %d], [%d, %d] wanted", kv_b->rows, kv_b->cols, d->heads * (d->nope + d->v),
+                    d->kv_lora);
+        return 0;
+    }
+    int rows = 0;
+    for (int i = 0; i < n_runs; i++) {
+        a->tiles += (runs[i].n + TILE - 1) / TILE;
+        rows = runs[i].row + runs[i].n > rows ? runs[i].row + runs[i].n : rows;
+    }
+    a->T = rows;
+    size_t n = (size_t)rows * (size_t)d->heads, kv = (size_t)d->kv_lora;
+    size_t tile_bytes = k3_round64((size_t)a->tiles * sizeof *a->tile),
+           query_bytes = k3_round64(n * (kv + (size_t)d->rope) * sizeof(float));
+    size_t context_bytes = k3_round64(n * kv * sizeof(float)), key_bytes = (size_t)cpu->n_threads * (size_t)d->nope * kv * sizeof(float);
+    char *at = k3_cpu_scratch(cpu, tile_bytes + query_bytes + context_bytes + key_bytes);
+    if (!at)
+        return 0;
+    attend_tile *tile = (attend_tile *)(void *)at;
+    a->tile = tile;
+    a->query = (float *)(void *)(at + tile_bytes);
+    a->context = (float *)(void *)(at + tile_bytes + query_bytes);
+    a->key = (float *)(void *)(at + tile_bytes + query_bytes + context_bytes);
+    for (int i = 0; i < n_runs; i++)
+        for (int first = 0; first < runs[i].n; first += TILE)
+            *tile++ = (attend_tile){&runs[i], first, runs[i].n - first < TILE ? runs[i].n - first : TILE};
+    /* As many heads a pass as still leave two passes a thread. */
+    int group = (int)((int64_t)d->heads * a->tiles / (2 * (int64_t)cpu->n_threads));
+    a->group = group < 1 ? 1 : group > GROUP ? GROUP : group;
+    return 1;
+}
+
+void k3_cpu_mla_attend(k3_backend *be, k3_ref o, k3_ref q, const k3_mat *kv_b, const k3_run *runs, int n_runs, const k3_mla_dims *dims,
+                       float scale)
+{
+    k3_cpu *cpu = k3_cpu_of(be);
+    uint64_t t0 = k3_cpu_begin();
+    attend_args a = {.cpu = cpu, .o = k3_host(o), .q = k3_host(q), .dims = dims, .scale = scale};
+    if (!prepare(cpu, &a, kv_b, runs, n_runs))
+        return;
+    int64_t items = (int64_t)((a.T + TILE - 1) / TILE) * dims->heads, groups = (dims->heads + a.group - 1) / a.group;
+    int64_t rows = a.T < TILE ? a.T : TILE;
+    k3_pool_run(cpu->pool, absorb_task, &a, items, k3_cpu_grain(rows * dims->nope * dims->kv_lora));
+    k3_pool_run(cpu->pool, attend_task, &a, a.tiles * groups, 1);
+    k3_pool_run(cpu->pool, value_task, &a, items, k3_cpu_grain(rows * dims->v * dims->kv_lora));
+    k3_cpu_end(cpu, K3_OP_MLA_ATTEND, t0, k3_cpu_mat_bytes(kv_b));
+}
