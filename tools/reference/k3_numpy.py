@@ -214,9 +214,13 @@ class Checkpoint:
 
     def __init__(self, folder):
         self.at, self.cache = {}, {}
-        for file in sorted(os.listdir(folder)):
-            if not file.endswith(".safetensors"):
-                continue
+        index = os.path.join(folder, "model.safetensors.index.json")
+        if os.path.exists(index):
+            with open(index) as f:
+                files = set(json.load(f)["weight_map"].values())
+        else:
+            files = ["model.safetensors"]
+        for file in sorted(files):
             with open(os.path.join(folder, file), "rb") as f:
                 blob = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
             n = struct.unpack_from("<Q", blob)[0]

@@ -30,14 +30,17 @@ def byte_table(dtype):
 
 
 class Weights:
-    """Reads every shard of the folder; tensors are converted on first use and kept."""
+    """Reads every shard that the index names; tensors are converted on first use and kept."""
 
     DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "U8": torch.uint8}
 
     def __init__(self, folder, dtype):
         self.dtype, self.table, self.stored, self.ready = dtype, byte_table(dtype), {}, {}
-        for path in pathlib.Path(folder).glob("*.safetensors"):
-            data = bytearray(path.read_bytes())
+        folder = pathlib.Path(folder)
+        index = folder / "model.safetensors.index.json"
+        shards = json.loads(index.read_text())["weight_map"].values() if index.exists() else ["model.safetensors"]
+        for shard in dict.fromkeys(shards):
+            data = bytearray((folder / shard).read_bytes())
             start = 8 + int.from_bytes(data[:8], "little")
             header = json.loads(data[8:start].decode())
             header.pop("__metadata__", None)
