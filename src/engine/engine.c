@@ -75,7 +75,8 @@ static void describe(k3_engine *engine, k3_trunk trunk, const k3_config *config)
 {
     const k3_hparams *hp = engine->hp;
     k3_info *info = &engine->info;
-    uint64_t experts = 0, moe_layers = 0, all = k3_ckpt_total_bytes(engine->ckpt, &experts);
+    uint64_t experts = 0, moe_layers = 0;
+    k3_ckpt_total_bytes(engine->ckpt, &experts);
     for (int l = 0; l < hp->n_layers; l++)
         moe_layers += hp->is_moe[l];
     uint64_t one = k3_experts_one_bytes(hp);
@@ -88,7 +89,7 @@ static void describe(k3_engine *engine, k3_trunk trunk, const k3_config *config)
                       .bos_id = hp->bos,
                       .eos_id = hp->eos,
                       .has_tokenizer = engine->vocab != NULL,
-                      .n_params = (all - experts) / 2 + experts / 17 * 32,
+                      .n_params = k3_ckpt_n_params(engine->ckpt),
                       .trunk_bytes = engine->weights->bytes,
                       .expert_bytes = experts,
                       .token_bytes = engine->weights->token_bytes + moe_layers * (uint64_t)hp->top_k * one,
