@@ -55,7 +55,8 @@ static k3_status report_headers(const header_job *job, k3_error *err)
     if (!n_bad)
         return K3_OK;
     if (n_bad > 1)
-        return k3_fail(err, job->errors[first].status, "%.900s (and %zu more files are bad)", job->errors[first].text, n_bad - 1);
+        return k3_fail(err, job->errors[first].status, "%.900s (and %zu more bad file%s)", job->errors[first].text, n_bad - 1,
+                       n_bad == 2 ? "" : "s");
     return k3_fail(err, job->errors[first].status, "%s", job->errors[first].text);
 }
 

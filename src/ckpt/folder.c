@@ -452,7 +452,7 @@ k3_status k3_folder_check_index(const k3_folder *folder, k3_st_file *files, cons
     size_t n = lacking.n, n_unlisted = count_unlisted(folder, files);
     if (n_unlisted)
         return k3_fail(err, K3_E_FORMAT,
-                       "%s: " K3_INDEX_NAME " is stale: %zu of its names exist in no file: %s; %zu tensors in the files are unknown to it. "
+                       "%s: " K3_INDEX_NAME " is stale: names that are in no file (%zu): %s; tensors that it does not know: %zu. "
                        "Fetch index and weights of one revision, or delete the index",
                        folder->path, n, k3_names_end(&lacking), n_unlisted);
     return k3_fail(err, K3_E_FORMAT,

@@ -293,7 +293,7 @@ static k3_status report(builder *b, k3_error *err)
     if (b->plain.n) {
         size_t n_plain = b->plain.n;
         return k3_fail(err, K3_E_UNSUPPORTED,
-                       "%s: %zu routed-expert tensors are plain weights (%s), wanted MXFP4 pairs .weight_packed and .weight_scale", b->path,
+                       "%s: routed experts stored as plain weights (%zu): %s; wanted MXFP4 pairs .weight_packed and .weight_scale", b->path,
                        n_plain, k3_names_end(&b->plain));
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
