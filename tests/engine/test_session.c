@@ -1,0 +1,448 @@
+/* What k3.h promises of engines and sessions, on a tiny checkpoint written by the test. */
+#include "k3.h"
+#include "support/tiny_checkpoint.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N = 45, V = TINY_VOCAB };
+
+static char *folder;
+static int32_t ids[N];
+
+static void ok(k3_status status, const k3_error *err)
+{
+    if (status != K3_OK)
+        fail_msg("%s", err->text);
+}
+
+static void refused(k3_status status, k3_status wanted, const k3_error *err, const char *part)
+{
+    if (status != wanted || !strstr(err->text, part))
+        fail_msg("status %d, \"%s\"; wanted %d and \"%s\"", (int)status, status ? err->text : "", (int)wanted, part);
+}
+
+static k3_engine *open_engine(const k3_config *config)
+{
+    k3_engine *engine;
+    k3_error err;
+    ok(k3_engine_open(&engine, folder, config, &err), &err);
+    return engine;
+}
+
+static k3_session *open_session(k3_engine *engine)
+{
+    k3_session *session;
+    k3_error err;
+    ok(k3_session_open(&session, engine, &err), &err);
+    return session;
+}
+
+static void append(k3_session *session, const int32_t *more, size_t n)
+{
+    k3_error err;
+    ok(k3_session_append(session, more, n, &err), &err);
+}
+
+static float *score(const k3_config *config, const size_t *pieces, size_t n_pieces)
+{
+    k3_engine *engine = open_engine(config);
+    k3_session *session = open_session(engine);
+    float *logits = malloc(sizeof(float) * N * V);
+    k3_error err;
+    size_t at = 0;
+    for (size_t i = 0; i < n_pieces; at += pieces[i++])
+        ok(k3_session_score(session, logits + at * V, ids + at, pieces[i], &err), &err);
+    assert_int_equal(at, N);
+    assert_memory_equal(k3_session_logits(session), logits + (N - 1) * V, sizeof(float) * V);
+    k3_session_close(session);
+    k3_engine_close(engine);
+    return logits;
+}
+
+static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512"};
+
+static int has_level(const char *level)
+{
+    k3_engine *engine;
+    k3_config config = {.backend = level};
+    if (k3_engine_open(&engine, folder, &config, NULL) != K3_OK)
+        return 0;
+    k3_engine_close(engine);
+    return 1;
+}
+
+static void bits_do_not_depend_on_chunks_threads_or_calls(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < 3; l++) {
+        if (!has_level(levels[l]))
+            continue;
+        for (int exact = 0; exact <= 1; exact++) {
+            size_t whole[] = {N}, split[] = {1, 7, 1, 20, 16};
+            k3_config plain = {.backend = levels[l], .exact = exact, .threads = 1};
+            float *want = score(&plain, whole, 1);
+            for (int threads = 1; threads <= 3; threads++)
+                for (int chunk = 1; chunk <= 64; chunk = chunk == 1 ? 7 : chunk == 7 ? 64 : 65) {
+                    k3_config config = {.backend = levels[l], .exact = exact, .threads = threads, .chunk_rows = chunk};
+                    float *got = score(&config, whole, 1);
+                    assert_memory_equal(got, want, sizeof(float) * N * V);
+                    free(got);
+                    got = score(&config, split, 5);
+                    assert_memory_equal(got, want, sizeof(float) * N * V);
+                    free(got);
+                }
+            free(want);
+        }
+    }
+}
+
+static void sequences_in_shared_passes_equal_solo_runs(void **state)
+{
+    (void)state;
+    for (int chunk = 5; chunk <= 64; chunk += 59) {
+        k3_config config = {.chunk_rows = chunk};
+        k3_engine *engine = open_engine(&config);
+        k3_session *solo = open_session(engine), *together[3];
+        const int32_t *starts[3] = {ids, ids + 3, ids + 11};
+        size_t lengths[3] = {20, 1, 13};
+        k3_error err;
+        for (int i = 0; i < 3; i++)
+            together[i] = open_session(engine);
+        for (int round = 0; round < 2; round++)
+            ok(k3_sessions_append(together, starts, lengths, 3, &err), &err);
+        for (int i = 0; i < 3; i++) {
+            ok(k3_session_rewind(solo, 0, &err), &err);
+            append(solo, starts[i], lengths[i]);
+            append(solo, starts[i], lengths[i]);
+            assert_memory_equal(k3_session_logits(solo), k3_session_logits(together[i]), sizeof(float) * V);
+            assert_int_equal(k3_session_length(together[i]), 2 * lengths[i]);
+        }
+        k3_session *twice[2] = {solo, solo};
+        refused(k3_sessions_append(twice, starts, lengths, 2, &err), K3_E_INVALID, &err, "the same");
+        for (int i = 0; i < 3; i++)
+            k3_session_close(together[i]);
+        k3_session_close(solo);
+        k3_engine_close(engine);
+    }
+}
+
+static void rewind_restores_kda_state(void **state)
+{
+    (void)state;
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine), *fresh = open_session(engine);
+    k3_error err;
+    append(session, ids, 10);
+    ok(k3_session_mark(session, &err), &err);
+    float at_mark[V], after[V];
+    memcpy(at_mark, k3_session_logits(session), sizeof at_mark);
+    append(session, ids + 10, 12);
+    ok(k3_session_mark(session, &err), &err);
+    append(session, ids + 22, 5);
+    memcpy(after, k3_session_logits(session), sizeof after);
+
+    ok(k3_session_rewind(session, 25, &err), &err);
+    assert_int_equal(k3_session_length(session), 22);
+    append(session, ids + 22, 5);
+    assert_memory_equal(k3_session_logits(session), after, sizeof after);
+
+    ok(k3_session_rewind(session, 21, &err), &err);
+    assert_int_equal(k3_session_length(session), 10);
+    assert_memory_equal(k3_session_logits(session), at_mark, sizeof at_mark);
+    append(session, ids + 30, 9);
+    append(fresh, ids, 10);
+    append(fresh, ids + 30, 9);
+    assert_memory_equal(k3_session_logits(session), k3_session_logits(fresh), sizeof after);
+    assert_memory_equal(k3_session_ids(session), k3_session_ids(fresh), 19 * sizeof *ids);
+
+    ok(k3_session_rewind(session, 3, &err), &err);
+    assert_int_equal(k3_session_length(session), 0);
+    assert_null(k3_session_logits(session));
+    refused(k3_session_rewind(session, 1, &err), K3_E_INVALID, &err, "rewind to 1");
+    k3_session_close(session);
+    k3_session_close(fresh);
+    k3_engine_close(engine);
+}
+
+static void saved_session_continues_with_the_same_bits(void **state)
+{
+    (void)state;
+    char path[600];
+    snprintf(path, sizeof path, "%s/talk.k3s", folder);
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine), *loaded = open_session(engine);
+    k3_error err;
+    append(session, ids, 21);
+    ok(k3_session_save(session, path, &err), &err);
+    append(loaded, ids + 5, 3);
+    ok(k3_session_load(loaded, path, &err), &err);
+    assert_int_equal(k3_session_length(loaded), 21);
+    assert_memory_equal(k3_session_logits(loaded), k3_session_logits(session), sizeof(float) * V);
+    assert_memory_equal(k3_session_ids(loaded), ids, 21 * sizeof *ids);
+    append(session, ids + 21, 8);
+    append(loaded, ids + 21, 8);
+    assert_memory_equal(k3_session_logits(loaded), k3_session_logits(session), sizeof(float) * V);
+    k3_session_close(session);
+    k3_session_close(loaded);
+    k3_engine_close(engine);
+}
+
+static void a_damaged_or_foreign_session_file_changes_nothing(void **state)
+{
+    (void)state;
+    char path[600], cut[600], none[600];
+    snprintf(path, sizeof path, "%s/talk.k3s", folder);
+    snprintf(cut, sizeof cut, "%s/cut.k3s", folder);
+    snprintf(none, sizeof none, "%s/none.k3s", folder);
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine);
+    k3_error err;
+    append(session, ids, 6);
+    ok(k3_session_save(session, path, &err), &err);
+    FILE *in = fopen(path, "rb");
+    static char bytes[1 << 20];
+    size_t n = fread(bytes, 1, sizeof bytes, in);
+    fclose(in);
+    for (size_t keep = 0; keep < n; keep += n / 7 + 1) {
+        FILE *out = fopen(cut, "wb");
+        fwrite(bytes, 1, keep, out);
+        fclose(out);
+        refused(k3_session_load(session, cut, &err), K3_E_FORMAT, &err, "cut.k3s");
+    }
+    for (size_t flip = 60; flip < n; flip += n / 9) {
+        FILE *out = fopen(cut, "wb");
+        bytes[flip] ^= 16;
+        fwrite(bytes, 1, n, out);
+        bytes[flip] ^= 16;
+        fclose(out);
+        refused(k3_session_load(session, cut, &err), K3_E_FORMAT, &err, "checksum");
+    }
+    refused(k3_session_load(session, none, &err), K3_E_NOT_FOUND, &err, "none.k3s");
+    refused(k3_session_save(session, "/no/such/folder/x", &err), K3_E_IO, &err, "/no/such/folder/x");
+    k3_config other = {.exact = 1};
+    k3_engine *exact = open_engine(&other);
+    k3_session *foreign = open_session(exact);
+    refused(k3_session_load(foreign, path, &err), K3_E_INVALID, &err, "another model or precision");
+    assert_int_equal(k3_session_length(session), 6);
+    append(session, ids + 6, 1);
+    k3_session_close(foreign);
+    k3_engine_close(exact);
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
+static void injected_rows_replace_the_embedding(void **state)
+{
+    (void)state;
+    tiny_checkpoint *tiny = tiny_new(2);
+    const unsigned char *table = tiny_find(tiny, TINY_BODY "embed_tokens.weight")->data;
+    k3_engine *engine = open_engine(NULL);
+    k3_session *by_id = open_session(engine), *by_row = open_session(engine);
+    static float rows[N * TINY_HIDDEN];
+    int32_t mixed[N];
+    k3_error err;
+    for (int t = 0; t < N; t++) {
+        mixed[t] = t % 3 ? -1 : ids[t];
+        for (int c = 0; c < TINY_HIDDEN; c++) {
+            const unsigned char *b = table + 2 * ((size_t)ids[t] * TINY_HIDDEN + (size_t)c);
+            uint32_t bits = (uint32_t)b[0] << 16 | (uint32_t)b[1] << 24;
+            memcpy(&rows[t * TINY_HIDDEN + c], &bits, 4);
+        }
+    }
+    append(by_id, ids, N);
+    ok(k3_session_append_rows(by_row, mixed, rows, N, &err), &err);
+    assert_memory_equal(k3_session_logits(by_id), k3_session_logits(by_row), sizeof(float) * V);
+    refused(k3_session_append(by_row, mixed + 1, 1, &err), K3_E_INVALID, &err, "id -1");
+    k3_session_close(by_id);
+    k3_session_close(by_row);
+    k3_engine_close(engine);
+    tiny_free(tiny);
+}
+
+static void a_refused_append_changes_nothing(void **state)
+{
+    (void)state;
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine), *clean = open_session(engine);
+    int32_t bad[3] = {1, 2, V};
+    k3_error err;
+    append(session, ids, 9);
+    refused(k3_session_append(session, bad, 3, &err), K3_E_INVALID, &err, "id 256");
+    bad[2] = -7;
+    refused(k3_session_append(session, bad, 3, &err), K3_E_INVALID, &err, "id -7");
+    refused(k3_session_append(session, bad, 0, &err), K3_E_INVALID, &err, "no tokens");
+    refused(k3_session_append(session, bad, (size_t)1 << 40, &err), K3_E_INVALID, &err, "context");
+    assert_int_equal(k3_session_length(session), 9);
+    append(session, ids + 9, 4);
+    append(clean, ids, 13);
+    assert_memory_equal(k3_session_logits(session), k3_session_logits(clean), sizeof(float) * V);
+    k3_session_close(session);
+    k3_session_close(clean);
+    k3_engine_close(engine);
+}
+
+static int stop_at_second_pass(void *user, const char *phase, uint64_t done, uint64_t total)
+{
+    (void)total;
+    return *(int *)user && strcmp(phase, "prefill") == 0 && done >= 16;
+}
+
+static void a_cancelled_append_keeps_whole_passes(void **state)
+{
+    (void)state;
+    int armed = 1;
+    k3_config config = {.chunk_rows = 8, .progress = stop_at_second_pass, .user = &armed};
+    k3_engine *engine = open_engine(&config);
+    k3_session *session = open_session(engine), *clean = open_session(engine);
+    k3_error err;
+    refused(k3_session_append(session, ids, N, &err), K3_E_CANCELLED, &err, "16 of 45");
+    assert_int_equal(k3_session_length(session), 16);
+    armed = 0;
+    append(session, ids + 16, N - 16);
+    append(clean, ids, N);
+    assert_memory_equal(k3_session_logits(session), k3_session_logits(clean), sizeof(float) * V);
+    k3_session_close(session);
+    k3_session_close(clean);
+    k3_engine_close(engine);
+}
+
+static void a_damaged_expert_is_named_and_the_session_goes_back_to_its_mark(void **state)
+{
+    (void)state;
+    tiny_checkpoint *tiny = tiny_new(1);
+    for (int e = 0; e < TINY_EXPERTS; e++) {
+        char name[200];
+        snprintf(name, sizeof name, TINY_BODY "layers.7.block_sparse_moe.experts.%d.w3.weight_scale", e);
+        tiny_find(tiny, name)->data[17] = 255;
+    }
+    char *damaged = tiny_folder();
+    tiny_write(tiny, damaged);
+    tiny_free(tiny);
+    k3_engine *engine;
+    k3_error err;
+    ok(k3_engine_open(&engine, damaged, NULL, &err), &err);
+    k3_session *session = open_session(engine);
+    refused(k3_session_append(session, ids, 5, &err), K3_E_FORMAT, &err, "layer 7 expert");
+    assert_non_null(strstr(err.text, "w3"));
+    assert_int_equal(k3_session_length(session), 0);
+    k3_session_close(session);
+    k3_engine_close(engine);
+    tiny_remove_folder(damaged);
+}
+
+static void not_a_number_in_the_trunk_is_named(void **state)
+{
+    (void)state;
+    tiny_checkpoint *tiny = tiny_new(1);
+    unsigned char *data = tiny_find(tiny, TINY_BODY "layers.4.self_attn.q_proj.weight")->data;
+    data[101] = 0x7f;
+    data[100] = 0xc0;
+    char *damaged = tiny_folder();
+    tiny_write(tiny, damaged);
+    tiny_free(tiny);
+    k3_engine *engine;
+    k3_error err;
+    refused(k3_engine_open(&engine, damaged, NULL, &err), K3_E_FORMAT, &err, "layers.4.self_attn.q_proj.weight");
+    assert_null(engine);
+    tiny_remove_folder(damaged);
+}
+
+static int refuse_loading(void *user, const char *phase, uint64_t done, uint64_t total)
+{
+    (void)user;
+    assert_string_equal(phase, "loading");
+    assert_true(done <= total);
+    return done > total / 2;
+}
+
+static void opening_refuses_what_it_cannot_do(void **state)
+{
+    (void)state;
+    k3_engine *engine;
+    k3_error err;
+    k3_config trunk = {.trunk = "int5"}, backend = {.backend = "tpu"}, level = {.backend = "cpu:mmx"}, both = {.trunk = "int8", .exact = 1};
+    k3_config threads = {.threads = -3}, chunk = {.chunk_rows = -1}, cancel = {.progress = refuse_loading};
+    refused(k3_engine_open(&engine, folder, &trunk, &err), K3_E_INVALID, &err, "int5");
+    refused(k3_engine_open(&engine, folder, &backend, &err), K3_E_INVALID, &err, "tpu");
+    refused(k3_engine_open(&engine, folder, &level, &err), K3_E_INVALID, &err, "mmx");
+    refused(k3_engine_open(&engine, folder, &both, &err), K3_E_INVALID, &err, "exact");
+    refused(k3_engine_open(&engine, folder, &threads, &err), K3_E_INVALID, &err, "-3");
+    refused(k3_engine_open(&engine, folder, &chunk, &err), K3_E_INVALID, &err, "-1");
+    refused(k3_engine_open(&engine, folder, &cancel, &err), K3_E_CANCELLED, &err, "cancelled");
+    refused(k3_engine_open(&engine, "no/such/folder", NULL, &err), K3_E_NOT_FOUND, &err, "no/such/folder");
+}
+
+static void the_engine_tells_what_it_holds(void **state)
+{
+    (void)state;
+    k3_config config = {.trunk = "int8", .threads = 2};
+    k3_engine *engine = open_engine(&config);
+    const k3_info *info = k3_engine_info(engine);
+    assert_int_equal(info->vocab_size, V);
+    assert_int_equal(info->n_layers, TINY_LAYERS);
+    assert_int_equal(info->has_tokenizer, 0);
+    /* 12 MoE layers of 8 experts, 3 x 64 x 64 weights at 17 bytes for 32. */
+    assert_int_equal(info->expert_bytes, 12 * 8 * 3 * 64 * 64 / 32 * 17);
+    assert_true(info->token_bytes > 12 * 2 * 3 * 64 * 64 / 32 * 17);
+    assert_non_null(strstr(info->plan, "int8"));
+    k3_tokens tokens = {0};
+    k3_error err;
+    refused(k3_tokenize(engine, &tokens, "x", 1, &err), K3_E_NOT_FOUND, &err, "tiktoken.model");
+    k3_session *session = open_session(engine);
+    append(session, ids, 3);
+    char stats[8192];
+    k3_engine_stats(engine, stats, sizeof stats, 1);
+    assert_non_null(strstr(stats, "matmul"));
+    k3_engine_stats(engine, stats, sizeof stats, 0);
+    assert_null(strstr(stats, "matmul"));
+    k3_engine_stats(engine, stats, 10, 0);
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N; i++)
+        ids[i] = (i * 73 + 5) % V;
+    tiny_checkpoint *tiny = tiny_new(2);
+    folder = tiny_folder();
+    tiny_write(tiny, folder);
+    tiny_free(tiny);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tiny_remove_folder(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_do_not_depend_on_chunks_threads_or_calls),
+        cmocka_unit_test(sequences_in_shared_passes_equal_solo_runs),
+        cmocka_unit_test(rewind_restores_kda_state),
+        cmocka_unit_test(saved_session_continues_with_the_same_bits),
+        cmocka_unit_test(a_damaged_or_foreign_session_file_changes_nothing),
+        cmocka_unit_test(injected_rows_replace_the_embedding),
+        cmocka_unit_test(a_refused_append_changes_nothing),
+        cmocka_unit_test(a_cancelled_append_keeps_whole_passes),
+        cmocka_unit_test(a_damaged_expert_is_named_and_the_session_goes_back_to_its_mark),
+        cmocka_unit_test(not_a_number_in_the_trunk_is_named),
+        cmocka_unit_test(opening_refuses_what_it_cannot_do),
+        cmocka_unit_test(the_engine_tells_what_it_holds),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
