@@ -65,6 +65,16 @@ static void every_field_is_read(void **state)
     }
 }
 
+static void moe_layers_follow_both_rules(void **state)
+{
+    (void)state;
+    char *text = changed("\"moe_layer_freq\": 1", "\"moe_layer_freq\": 3");
+    tiny_replace(&text, "\"first_k_dense_replace\": 1", "\"first_k_dense_replace\": 4");
+    k3_hparams hp = parse(text, NULL);
+    for (int l = 0; l < 13; l++)
+        assert_int_equal(hp.is_moe[l], l == 6 || l == 9 || l == 12);
+}
+
 static void a17_nested_and_flat_configs_read_alike(void **state)
 {
     (void)state;
@@ -330,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(moe_layers_follow_both_rules),
         cmocka_unit_test(a17_nested_and_flat_configs_read_alike),
         cmocka_unit_test(a19_each_needed_field_is_missed_by_name),
         cmocka_unit_test(a19_all_missing_fields_are_named_at_once),

@@ -273,8 +273,13 @@ static void tensors_beyond_the_config_are_refused(void **state)
     tiny_add(tiny, 0, TINY_BODY "layers.13.input_layernorm.weight", "BF16", 1, (int64_t[]){TINY_HIDDEN});
     assert_tiny_refused(tiny, K3_E_FORMAT, "tensors that contradict config.json (1): " TINY_BODY "layers.13.input_layernorm.weight");
     tiny = tiny_new(3);
+    static const char beyond[] = TINY_BODY "layers.12.block_sparse_moe.experts.8.w1.weight_packed"; /* the last layer: no room behind it */
+    tiny_add(tiny, 0, beyond, "U8", 2, (int64_t[]){64, 32});
     tiny_add(tiny, 0, L1 "block_sparse_moe.experts.8.w1.weight_packed", "U8", 2, (int64_t[]){64, 32});
-    assert_tiny_refused(tiny, K3_E_FORMAT, "tensors that contradict config.json (1): " L1 "block_sparse_moe.experts.8.w1.weight_packed");
+    char wanted[400];
+    snprintf(wanted, sizeof wanted, "tensors that contradict config.json (2): %s, %s", beyond,
+             L1 "block_sparse_moe.experts.8.w1.weight_packed");
+    assert_tiny_refused(tiny, K3_E_FORMAT, wanted);
     tiny = tiny_new(3);
     tiny_add(tiny, 0, L3 "self_attn.A_log", "F32", 1, (int64_t[]){4}); /* layer 3 is MLA */
     assert_tiny_refused(tiny, K3_E_FORMAT, "tensors that contradict config.json (1): " L3 "self_attn.A_log");

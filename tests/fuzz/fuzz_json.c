@@ -13,7 +13,10 @@ static size_t walk(const k3_json *value, const k3_json *parent, size_t text_byte
         abort();
     if (value->text && (strlen(value->text) > value->text_bytes || value->text[value->text_bytes] || value->text_bytes > text_bytes))
         abort();
-    if (parent && parent->type == K3_JSON_OBJECT && (!value->key || value->key[value->key_bytes] || !k3_json_get(parent, value->key)))
+    if (parent && parent->type == K3_JSON_OBJECT && (!value->key || value->key[value->key_bytes]))
+        abort();
+    /* A name that holds a NUL character cannot be asked for. */
+    if (value->key && strlen(value->key) == value->key_bytes && !k3_json_get(parent, value->key))
         abort();
     if (!value->line || !value->column)
         abort();
