@@ -154,4 +154,15 @@ k3_status k3_sampler_open(k3_sampler **out, const k3_sampling *sampling, k3_erro
 k3_status k3_sampler_pick(k3_sampler *sampler, int32_t *id, const float *logits, size_t n, k3_error *err);
 void k3_sampler_close(k3_sampler *sampler);
 
+/* Stop strings over streamed text, across any boundary of tokens or pieces. Pieces of valid UTF-8 come out as pieces of valid UTF-8. */
+typedef struct k3_stop k3_stop;
+/* An empty stop string is K3_E_INVALID; n_stops may be 0. */
+k3_status k3_stop_open(k3_stop **out, const char *const *stops, const size_t *n_bytes, size_t n_stops, k3_error *err);
+/* Takes the next piece. *safe [*n_safe], valid until the next call, is what can be shown now: an end that may still become a stop string
+ * is held back, and text from the stop string on never comes. *matched is 1 from the first complete stop string on. */
+k3_status k3_stop_push(k3_stop *stop, const char **safe, size_t *n_safe, int *matched, const char *text, size_t n_bytes, k3_error *err);
+/* The end of the text: gives out, once, what is held back. */
+void k3_stop_flush(k3_stop *stop, const char **safe, size_t *n_safe);
+void k3_stop_close(k3_stop *stop);
+
 #endif
