@@ -8,11 +8,11 @@ typedef enum k3_dtype { K3_DT_F32, K3_DT_BF16, K3_DT_U8, K3_DT_OTHER } k3_dtype;
 
 typedef struct k3_tensor_info {
     const char *name;
-    k3_dtype dtype; /* packed 4-bit codes are U8 with half the columns, also when the file spells them F4 */
+    k3_dtype dtype; /* packed 4-bit codes are U8 with half the columns, also when the file spells them F4; E8M0 scales are U8 */
     int rank;
-    int64_t shape[4];
-    int shard;       /* index into the checkpoint's shards */
-    uint64_t offset; /* of the first byte, from the start of the shard file */
+    int64_t shape[4]; /* of a tensor with a role: as in specification 2.2, also when the file leaves out or adds sizes of 1 */
+    int shard;        /* index into the checkpoint's shards */
+    uint64_t offset;  /* of the first byte, from the start of the shard file */
     uint64_t bytes;
 } k3_tensor_info;
 
@@ -81,7 +81,8 @@ typedef enum k3_role {
 typedef struct k3_ckpt k3_ckpt;
 
 /* Opens and checks a folder (or a hub cache root, or a link to either): config, index if present, all shard headers (parsed in
- * parallel), then presence, shape and dtype of every tensor the model needs. Reads no tensor data. Costs < 2 s on the real model. */
+ * parallel), then presence, shape and dtype of every tensor the model needs. Tensors outside the routed experts may be BF16 or F32,
+ * whatever the release has. The only data read is the padding of A_log. Costs < 2 s on the real model. */
 k3_status k3_ckpt_open(k3_ckpt **out, const char *folder, k3_error *err);
 void k3_ckpt_close(k3_ckpt *ckpt);
 
