@@ -28,10 +28,12 @@ def random_cases():
                                        kda_heads=3, kda_dim=24, num_attention_heads=3, q_lora_rank=20, kv_lora_rank=28,
                                        qk_nope_head_dim=14, qk_rope_head_dim=6, v_head_dim=18, num_experts=9, num_experts_per_token=3,
                                        num_shared_experts=1, routed_expert_hidden_size=32, moe_intermediate_size=96)),
-        # The up branch is not capped; weights are not renormalised; a flat configuration, names without the prefix.
+        # The up branch is not capped; weights are not renormalised (a norm of the sum would hide it); a flat configuration, names
+        # without the prefix.
         "uncapped_flat": (23, {**STRONG, "glu_std": 0.3}, dict(
             flat=True, num_hidden_layers=6, attn_res_block_size=2, hidden_size=64, vocab_size=100, activation_situ_linear_beta=None,
-            moe_renormalize=False, kda_heads=2, kda_dim=64, routed_expert_hidden_size=32, moe_intermediate_size=32)),
+            moe_renormalize=False, latent_moe_use_norm=False, kda_heads=2, kda_dim=64, routed_expert_hidden_size=32,
+            moe_intermediate_size=32)),
         # Two dense layers, scaled routing, another decay bound, MLA in the middle as listed, no gate on MLA.
         "two_dense": (34, STRONG, dict(num_hidden_layers=9, attn_res_block_size=4, hidden_size=128, vocab_size=192,
                                        first_k_dense_replace=2, routed_scaling_factor=2.5, latent_moe_use_norm=False, lower=-3.5,

@@ -54,7 +54,8 @@ def compare(name, folder, prompts, n):
         want, greedy = ref.forward(ids), ref.greedy(ids[:8], n)
         state = ref.new_state()
         parts = np.concatenate([ref.forward(ids[a:b], state) for a, b in ((0, 1), (1, 8), (8, len(ids)))])
-        errors = {"split": worst(parts, want), "rounded": worst(rounded_logits(ref, ids), want), **{k: worst(t.logits(ids).numpy(), want) for k, t in twins.items()}}
+        errors = {"split": worst(parts, want), "rounded": worst(rounded_logits(ref, ids), want)}
+        errors.update({k: worst(t.logits(ids).numpy(), want) for k, t in twins.items()})
         same = [t.continue_greedily(ids[:8], n) == greedy for t in twins.values()]
         good = errors["split"] < 1e-11 and errors["float64"] < 1e-11 and errors["float32"] < 1e-4 and all(same)
         ok &= good

@@ -12,6 +12,7 @@ Inputs are exactly what is stored; expected values are computed from them in flo
 import json
 import os
 import sys
+import tempfile
 
 import numpy as np
 
@@ -211,7 +212,8 @@ def gate_rmsnorm(f):
 def mla_append(f):
     for name, T, lora, rope, pos, std in (("first_row", 1, 32, 8, 0, 1), ("rows_at_11", 5, 32, 8, 11, 1), ("odd", 3, 28, 6, 2, 1),
                                           ("real_shape", 2, 512, 64, 3, 1), ("tiny_values", 2, 32, 8, 0, 3e-3)):
-        f.case(name, 2e-6, {"ckv": f.normal((T, lora + rope), std), "w": f.normal((lora,), 0.3, 1)}, pos=pos, kv_lora=lora, rope=rope, eps=1e-5)
+        f.case(name, 2e-6, {"ckv": f.normal((T, lora + rope), std), "w": f.normal((lora,), 0.3, 1)}, pos=pos, kv_lora=lora, rope=rope,
+               eps=1e-5)
 
 
 def mla_attend(f):
@@ -240,10 +242,11 @@ def situ_glu(f):
     both = np.concatenate([-magnitudes[::-1], np.zeros(1, "<f4"), magnitudes])
     g, u = (a.ravel() for a in np.meshgrid(both, both[::11]))
     for b2 in ("25.0", "inf"):
-        f.case("grid" if b2 != "inf" else "grid_uncapped", 2e-6, {"g": g, "u": u}, b1=4.0, b2=b2)
+        kind = "_uncapped" if b2 == "inf" else ""
+        f.case("grid" + kind, 2e-6, {"g": g, "u": u}, b1=4.0, b2=b2)
         # Saturated neighbours would hide the small values, whose error is judged against the largest of the tensor.
-        f.case("small" if b2 != "inf" else "small_uncapped", 2e-6, {"g": f.normal((777,), 0.05), "u": f.normal((777,), 0.05)}, b1=4.0, b2=b2)
-        f.case("usual" if b2 != "inf" else "usual_uncapped", 2e-6, {"g": f.normal((777,), 3), "u": f.normal((777,), 6)}, b1=4.0, b2=b2)
+        f.case("small" + kind, 2e-6, {"g": f.normal((777,), 0.05), "u": f.normal((777,), 0.05)}, b1=4.0, b2=b2)
+        f.case("usual" + kind, 2e-6, {"g": f.normal((777,), 3), "u": f.normal((777,), 6)}, b1=4.0, b2=b2)
     f.case("other_caps", 2e-6, {"g": f.normal((65,), 3), "u": f.normal((65,), 6)}, b1=2.5, b2=7.0)
 
 
@@ -275,7 +278,8 @@ def router_topk(f):
     case("all_chosen", 2, 8, 8, f.d.spread(8, -0.15, 0.15))
     case("tiny_scores", 3, 16, 4, np.zeros(16, "<f4"), std=3)
     # Every score is near zero: the weights still sum to one.
-    f.case("scores_near_zero", 2e-6, {"logits": f.normal((2, 12), 2, -40), "bias": f.d.spread(12, -0.15, 0.15)}, K=3, renormalize=1, scale=1.0)
+    low = {"logits": f.normal((2, 12), 2, -40), "bias": f.d.spread(12, -0.15, 0.15)}
+    f.case("scores_near_zero", 2e-6, low, K=3, renormalize=1, scale=1.0)
 
 
 def moe_experts(f):
@@ -316,6 +320,8 @@ def sample(f):
     case("top_p_one_id", small, 0.5, top_p=0.01)
     case("min_p", small, 1.1, min_p=0.05)
     case("all_three", small, 1.3, top_k=12, top_p=0.8, min_p=0.1)
+    case("top_k_then_top_p", small, 3.0, top_k=10, top_p=0.6)
+    case("top_p_then_min_p", small, 2.0, top_p=0.9, min_p=0.2)
     ties = np.round(f.normal((64,), 1.5)).astype("<f4")
     case("ties_top_k", ties, 1.0, top_k=9)
     case("ties_top_p", ties, 0.7, top_p=0.61)
@@ -332,35 +338,55 @@ WRITERS = [embed, attnres_mix, rmsnorm, matmul, shortconv, l2norm, kda_gate, kda
            gate_mul, situ_glu, router_topk, moe_experts, add, sample]
 
 
+def far_from_ties(model, ids, new):
+    """No routing decision and no greedy id hangs on a difference that float32 might lose."""
+    cuts, route = [], k3_numpy.router_topk
+
+    def watched(logits, bias, K, *rest):
+        s = np.sort(k3_numpy.sigma(logits) + bias, axis=1)[:, ::-1]
+        cuts.append((s[:, K - 1] - s[:, K]).min())
+        return route(logits, bias, K, *rest)
+    k3_numpy.router_topk = watched
+    best = np.sort(model.forward(ids + new)[len(ids) - 1:-1], axis=1)
+    k3_numpy.router_topk = route
+    return min(cuts) > 2e-5 and ((best[:, -1] - best[:, -2]) / np.abs(best).max(1)).min() > 2e-4
+
+
+def model_case(out, name, folder, ids, n_greedy):
+    """hidden: the running sum after each layer."""
+    model, trace = k3_numpy.Model(folder), []
+    out[name + ".ids"] = np.array(ids, "<i4")
+    out[name + ".logits"] = model.forward(ids, trace=trace).astype("<f4")
+    new = model.greedy(ids, n_greedy)
+    out[name + ".greedy"] = np.array(new, "<i4")
+    assert far_from_ties(model, ids, new), name
+    return np.stack(trace).astype("<f4")
+
+
+def write_models(folder, file, out):
+    names = list(dict.fromkeys(t.split(".")[0] for t in out))
+    write_safetensors(os.path.join(folder, file), out, {"cases": ",".join(names), **{n + ".tol": "2e-5" for n in names}})
+
+
 def write_tiny(folder):
-    """The checkpoint, and what the reference makes of it. hidden: the running sum after each layer (of the first prompt)."""
-    model_folder = os.path.join(folder, "tiny")
-    write_checkpoint(model_folder, make_config(), models.TINY_SEED)
-    model, out = k3_numpy.Model(model_folder), {}
+    write_checkpoint(os.path.join(folder, "tiny"), make_config(), models.TINY_SEED)
+    out = {}
     for i, ids in enumerate(models.tiny_prompts(), 1):
-        trace = []
-        out[f"prompt{i}.ids"] = np.array(ids, "<i4")
-        out[f"prompt{i}.logits"] = model.forward(ids, trace=trace).astype("<f4")
-        out[f"prompt{i}.greedy"] = np.array(model.greedy(ids, 24), "<i4")
+        hidden = model_case(out, f"prompt{i}", os.path.join(folder, "tiny"), ids, 24)
         if i == 1:
-            out["prompt1.hidden"] = np.stack(trace).astype("<f4")
-    write_safetensors(os.path.join(folder, "tiny.safetensors"), out, {"cases": "prompt1,prompt2", "prompt1.tol": "2e-5", "prompt2.tol": "2e-5"})
+            out["prompt1.hidden"] = hidden
+    write_models(folder, "tiny.safetensors", out)
 
 
 def write_random(folder, scratch):
-    entries, out, meta = models.random_cases(), {}, {}
+    entries, out = models.random_cases(), {}
     with open(os.path.join(folder, "random_configs.json"), "w") as f:
         json.dump(entries, f, indent=1)
         f.write("\n")
     for e in entries:
-        model_folder = os.path.join(scratch, e["name"])
-        write_checkpoint(model_folder, e["config"], e["seed"], e["init"])
-        model = k3_numpy.Model(model_folder)
-        out[e["name"] + ".ids"] = np.array(e["ids"], "<i4")
-        out[e["name"] + ".logits"] = model.forward(e["ids"]).astype("<f4")
-        out[e["name"] + ".greedy"] = np.array(model.greedy(e["ids"], e["n_greedy"]), "<i4")
-        meta[e["name"] + ".tol"] = "2e-5"
-    write_safetensors(os.path.join(folder, "random.safetensors"), out, {"cases": ",".join(e["name"] for e in entries), **meta})
+        write_checkpoint(os.path.join(scratch, e["name"]), e["config"], e["seed"], e["init"])
+        model_case(out, e["name"], os.path.join(scratch, e["name"]), e["ids"], e["n_greedy"])
+    write_models(folder, "random.safetensors", out)
 
 
 def main():
@@ -376,7 +402,6 @@ def main():
         print(f"{f.op:14s} {f.meta['cases'].count(',') + 1:3d} cases {size:9d} bytes")
     print(f"{total} bytes")
     if "--ops" not in sys.argv:
-        import tempfile
         with tempfile.TemporaryDirectory() as scratch:
             write_tiny(folder)
             write_random(folder, scratch)
