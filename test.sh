@@ -1,0 +1,65 @@
+#!/bin/sh
+# Installs what is missing, builds with gcc and clang, and runs every test and check. The last line is "N passed, N failed, N skipped".
+set -eu
+cd "$(dirname "$0")"
+started=$(date +%s)
+sh tools/setup.sh test
+mkdir -p build
+
+passed=0 failed=0 skipped=0
+say() {
+    printf '== %s (%d s)\n' "$1" $(($(date +%s) - started))
+}
+
+# check NAME COMMAND...: one more test; exit status 77 is a skip
+check() {
+    name=$1
+    shift
+    rc=0
+    "$@" >build/check.log 2>&1 || rc=$?
+    case $rc in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) && echo "skipped: $name: $(cat build/check.log)" ;;
+    *) failed=$((failed + 1)) && echo "failed:  $name" && cat build/check.log ;;
+    esac
+}
+
+# suite PRESET CTEST_ARGUMENTS...: builds a preset and runs its tests
+suite() {
+    preset=$1
+    shift
+    say "building $preset"
+    log=build/$preset.log
+    if ! { cmake --preset "$preset" -DK3_TESTS=ON && cmake --build --preset "$preset"; } >"$log" 2>&1; then
+        failed=$((failed + 1))
+        echo "failed:  the $preset build"
+        grep -E -A5 'error|FAILED|CMake Error' "$log" | head -60
+        return
+    fi
+    say "testing $preset"
+    ctest --test-dir "build/$preset" -V -j 2 "$@" >"$log" 2>&1 || true
+    counts=$(awk -f tools/check/count.awk "$log")
+    printf '%s\n' "$counts" | sed '$d'
+    # shellcheck disable=SC2046
+    set -- $(printf '%s\n' "$counts" | tail -n 1)
+    if [ $(($1 + $2 + $3)) = 0 ]; then
+        failed=$((failed + 1))
+        echo "failed:  $preset ran no test; the log is $log"
+    fi
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+    echo "$preset: $1 passed, $2 failed, $3 skipped"
+}
+
+say checks
+check 'include table and house rules' sh tools/check/includes.sh .
+check 'the include check can fail' sh tools/check/test_includes.sh
+check 'the counting of tests can fail' sh tools/check/test_count.sh
+check 'format' sh tools/check/format.sh .
+suite release
+suite asan
+suite tsan -R 'pool|session|engine'
+say clang-tidy
+check 'clang-tidy' sh tools/check/tidy.sh build/asan
+say done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" != 0 ]
