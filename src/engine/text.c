@@ -1,7 +1,12 @@
 /* The text functions of k3.h for an engine's vocabulary. */
 #include "engine/engine.h"
 
+#include "text/chat_parse.h"
+#include "text/chat_render.h"
 #include "text/tokenize.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static k3_status need_vocab(const k3_engine *engine, k3_error *err)
 {
@@ -26,4 +31,48 @@ k3_status k3_token_bytes(const k3_engine *engine, const char **bytes, size_t *n_
 int k3_token_is_special(const k3_engine *engine, int32_t id)
 {
     return engine->vocab && k3_vocab_is_special(engine->vocab, id);
+}
+
+k3_status k3_chat_render(const k3_engine *engine, k3_tokens *out, int *thinking, const char *request_json, k3_error *err)
+{
+    K3_TRY(need_vocab(engine, err));
+    return k3_chat_render_request(engine->vocab, out, NULL, thinking, request_json, strlen(request_json), err);
+}
+
+struct k3_chat_parser {
+    k3_chat_parse *parse;
+};
+
+k3_status k3_chat_parser_open(k3_chat_parser **out, const k3_engine *engine, int thinking, k3_chat_sink sink, void *user, k3_error *err)
+{
+    *out = NULL;
+    K3_TRY(need_vocab(engine, err));
+    k3_chat_parser *parser = malloc(sizeof *parser);
+    if (!parser)
+        return k3_fail(err, K3_E_NOMEM, "chat parser: out of memory");
+    k3_status status = k3_chat_parse_open(&parser->parse, engine->vocab, thinking, sink, user, err);
+    if (status != K3_OK) {
+        free(parser);
+        return status;
+    }
+    *out = parser;
+    return K3_OK;
+}
+
+k3_status k3_chat_parser_push(k3_chat_parser *parser, int32_t id, int *done, k3_error *err)
+{
+    return k3_chat_parse_push(parser->parse, id, done, err);
+}
+
+const char *k3_chat_parser_finish(k3_chat_parser *parser)
+{
+    return k3_chat_parse_finish(parser->parse);
+}
+
+void k3_chat_parser_close(k3_chat_parser *parser)
+{
+    if (!parser)
+        return;
+    k3_chat_parse_close(parser->parse);
+    free(parser);
 }
