@@ -68,8 +68,6 @@ struct k3_pretokenizer {
 struct k3_splitter {
     const pcre2_code *code;
     pcre2_match_data *match;
-    pcre2_match_context *context;
-    pcre2_jit_stack *stack;
     char *copy; /* the text with stand-ins, when it needs any */
     size_t copy_bytes;
     const char *at, *end;
@@ -164,9 +162,8 @@ k3_status k3_splitter_open(k3_splitter **out, const k3_pretokenizer *pretokenize
     if (s) {
         s->code = pretokenizer->code;
         s->match = pcre2_match_data_create(1, NULL);
-        s->context = pcre2_match_context_create(NULL);
     }
-    if (!s || !s->match || !s->context) {
+    if (!s || !s->match) {
         k3_splitter_close(s);
         return k3_fail(err, K3_E_NOMEM, "no memory to split text into words");
     }
@@ -178,8 +175,6 @@ void k3_splitter_close(k3_splitter *s)
 {
     if (!s)
         return;
-    pcre2_jit_stack_free(s->stack);
-    pcre2_match_context_free(s->context);
     pcre2_match_data_free(s->match);
     free(s->copy);
     free(s);
@@ -213,32 +208,17 @@ k3_status k3_splitter_start(k3_splitter *s, const char *text, size_t n, int late
     return K3_OK;
 }
 
-/* The compiled matcher works in 32 KiB of the thread's own stack. Words of tens of thousands of letters need more: then a stack of its
- * own, and if that is too small or cannot be had, the interpreter. */
-static int match_long(k3_splitter *s, size_t n)
-{
-    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (!s->stack) {
-        s->stack = pcre2_jit_stack_create((size_t)64 << 10, (size_t)4 << 20, NULL);
-        if (s->stack) {
-            pcre2_jit_stack_assign(s->context, NULL, s->stack);
-            rc = pcre2_match(s->code, (PCRE2_SPTR)s->at, n, 0, PCRE2_NO_UTF_CHECK, s->match, s->context);
-        }
-    }
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(s->code, (PCRE2_SPTR)s->at, n, 0, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match, s->context);
-    return rc;
-}
-
 k3_status k3_splitter_next(k3_splitter *s, size_t *n_piece, k3_error *err)
 {
     *n_piece = 0;
     if (s->at == s->end)
         return K3_OK;
     size_t n = (size_t)(s->end - s->at);
-    int rc = pcre2_match(s->code, (PCRE2_SPTR)s->at, n, 0, PCRE2_NO_UTF_CHECK, s->match, s->context);
+    int rc = pcre2_match(s->code, (PCRE2_SPTR)s->at, n, 0, PCRE2_NO_UTF_CHECK, s->match, NULL);
+    /* This pattern needs the same little stack for a word of any length; should a PCRE2 compile it to something that needs more, the
+     * interpreter, which keeps its state on the heap, gives the same match. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = match_long(s, n);
+        rc = pcre2_match(s->code, (PCRE2_SPTR)s->at, n, 0, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match, NULL);
     size_t length = rc > 0 ? pcre2_get_ovector_pointer(s->match)[1] : 0;
     if (length == 0)
         return k3_fail(err, K3_E_UNSUPPORTED, "PCRE2 finds no word at the beginning of %zu bytes of text (code %d)", n, rc);
