@@ -147,6 +147,7 @@ void k3_engine_close(k3_engine *engine)
 {
     if (!engine)
         return;
+    k3_packing_free(&engine->packing);
     k3_forward_close(engine->forward);
     k3_experts_close(engine->experts);
     k3_weights_free(engine->weights);

@@ -113,13 +113,13 @@ k3_status k3_session_rewind(k3_session *s, int64_t length, k3_error *err)
 
 /* ---- appending ------------------------------------------------------------------------------------------- */
 
-typedef struct k3_job {
+struct k3_job {
     k3_session *session;
     const int32_t *ids;
     const float *rows; /* NULL, or [n, hidden] */
     float *logits;     /* NULL, or [n, vocab]: every row */
     size_t n, done;
-} k3_job;
+};
 
 static k3_status keep_ids(k3_session *s, int64_t n, k3_error *err)
 {
@@ -151,41 +151,42 @@ static k3_status check_job(const k3_job *job, k3_error *err)
     return k3_state_reserve(job->session->state, length + (int64_t)job->n, err);
 }
 
-/* The pass in the making. `want` lists rows whose logits are kept; logits go to one block and are handed out afterwards. */
-typedef struct k3_packing {
-    int32_t *ids, *want;
-    float *rows, *logits;
-    k3_span spans[K3_MAX_SESSIONS_A_PASS];
-    k3_job *span_jobs[K3_MAX_SESSIONS_A_PASS];
-    int n_rows, n_spans, n_want;
-} k3_packing;
-
-static void packing_free(k3_packing *p)
+void k3_packing_free(k3_packing *p)
 {
+    free(p->jobs);
     free(p->ids);
     free(p->want);
     free(p->rows);
     free(p->logits);
+    *p = (k3_packing){0};
 }
 
-static k3_status packing_alloc(k3_packing *p, const k3_engine *engine, const k3_job *jobs, size_t n_jobs, k3_error *err)
+/* Grows *block to n items of `size` bytes; the old contents are not kept. */
+static k3_status grow(void **block, size_t *have, size_t n, size_t size, k3_error *err)
 {
-    size_t rows = (size_t)engine->chunk_rows, total = 0, wanted = 0, has_rows = 0;
+    if (n <= *have)
+        return K3_OK;
+    free(*block);
+    *block = malloc(n * size);
+    *have = *block ? n : 0;
+    return *block ? K3_OK : k3_fail(err, K3_E_NOMEM, "append: no memory for %zu items of %zu bytes", n, size);
+}
+
+static k3_status reserve(k3_packing *p, const k3_engine *engine, const k3_job *jobs, size_t n_jobs, k3_error *err)
+{
+    size_t total = 0, wanted = 0, chunk = (size_t)engine->chunk_rows;
+    p->injects = 0;
     for (size_t i = 0; i < n_jobs; i++) {
         total += jobs[i].n;
         wanted += jobs[i].logits ? jobs[i].n : 1;
-        has_rows |= jobs[i].rows != NULL;
+        p->injects |= jobs[i].rows != NULL;
     }
-    rows = rows < total ? rows : total;
-    wanted = wanted < rows ? wanted : rows;
-    *p = (k3_packing){.ids = malloc(rows * sizeof *p->ids),
-                      .want = malloc(rows * sizeof *p->want),
-                      .rows = has_rows ? malloc(rows * (size_t)engine->hp->hidden * sizeof *p->rows) : NULL,
-                      .logits = malloc(wanted * (size_t)engine->hp->vocab * sizeof *p->logits)};
-    if (p->ids && p->want && p->logits && (p->rows || !has_rows))
-        return K3_OK;
-    packing_free(p);
-    return k3_fail(err, K3_E_NOMEM, "append: no memory for a pass of %zu rows", rows);
+    size_t rows = total < chunk ? total : chunk;
+    K3_TRY(grow((void **)&p->ids, &p->max_ids, rows, sizeof *p->ids, err));
+    K3_TRY(grow((void **)&p->want, &p->max_want, rows, sizeof *p->want, err));
+    if (p->injects)
+        K3_TRY(grow((void **)&p->rows, &p->max_rows, rows, (size_t)engine->hp->hidden * sizeof *p->rows, err));
+    return grow((void **)&p->logits, &p->max_logits, wanted < rows ? wanted : rows, (size_t)engine->hp->vocab * sizeof *p->logits, err);
 }
 
 static void pack_job(k3_packing *p, const k3_engine *engine, k3_job *job)
@@ -195,7 +196,7 @@ static void pack_job(k3_packing *p, const k3_engine *engine, k3_job *job)
     p->spans[p->n_spans] = (k3_span){job->session->state, p->n_rows, (int)n};
     p->span_jobs[p->n_spans++] = job;
     memcpy(p->ids + p->n_rows, job->ids + job->done, n * sizeof *p->ids);
-    if (p->rows && job->rows)
+    if (p->injects && job->rows)
         memcpy(p->rows + (size_t)p->n_rows * hidden, job->rows + job->done * hidden, n * hidden * sizeof *p->rows);
     for (size_t i = 0; i < n; i++)
         if (job->logits || job->done + i + 1 == job->n)
@@ -242,8 +243,8 @@ static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_err
         K3_TRY(check_job(&jobs[i], err));
         total += jobs[i].n;
     }
-    k3_packing p;
-    K3_TRY(packing_alloc(&p, engine, jobs, n_jobs, err));
+    k3_packing *p = &engine->packing;
+    K3_TRY(reserve(p, engine, jobs, n_jobs, err));
     k3_status status = K3_OK;
     for (size_t first = 0; status == K3_OK && done < total;) {
         if (total > (uint64_t)engine->chunk_rows && engine->progress && engine->progress(engine->user, "prefill", done, total)) {
@@ -251,20 +252,19 @@ static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_err
                 k3_fail(err, K3_E_CANCELLED, "cancelled after %llu of %llu tokens", (unsigned long long)done, (unsigned long long)total);
             break;
         }
-        p.n_rows = p.n_spans = p.n_want = 0;
+        p->n_rows = p->n_spans = p->n_want = 0;
         while (first < n_jobs && jobs[first].done == jobs[first].n)
             first++;
-        for (size_t i = first; i < n_jobs && p.n_rows < engine->chunk_rows && p.n_spans < K3_MAX_SESSIONS_A_PASS; i++)
-            pack_job(&p, engine, &jobs[i]);
-        k3_pass pass = {p.ids, p.rows, p.n_rows, p.spans, p.n_spans, p.want, p.n_want, p.logits};
+        for (size_t i = first; i < n_jobs && p->n_rows < engine->chunk_rows && p->n_spans < K3_MAX_SESSIONS_A_PASS; i++)
+            pack_job(p, engine, &jobs[i]);
+        k3_pass pass = {p->ids, p->injects ? p->rows : NULL, p->n_rows, p->spans, p->n_spans, p->want, p->n_want, p->logits};
         status = k3_forward_run(engine->forward, &pass, err);
         if (status == K3_OK)
-            unpack(&p, engine);
+            unpack(p, engine);
         else
-            roll_back(&p);
-        done += (uint64_t)p.n_rows;
+            roll_back(p);
+        done += (uint64_t)p->n_rows;
     }
-    packing_free(&p);
     return status;
 }
 
@@ -292,12 +292,10 @@ k3_status k3_sessions_append(k3_session **sessions, const int32_t *const *ids, c
             if (sessions[i] == sessions[j] || sessions[i]->engine != sessions[j]->engine)
                 return k3_fail(err, K3_E_INVALID, "append: sessions %zu and %zu are %s", j, i,
                                sessions[i] == sessions[j] ? "the same" : "of different engines");
-    k3_job *jobs = calloc(n_sessions, sizeof *jobs);
-    if (!jobs)
-        return k3_fail(err, K3_E_NOMEM, "append: out of memory");
+    k3_engine *engine = sessions[0]->engine;
+    K3_TRY(grow((void **)&engine->packing.jobs, &engine->packing.max_jobs, n_sessions, sizeof(k3_job), err));
+    k3_job *jobs = engine->packing.jobs;
     for (size_t i = 0; i < n_sessions; i++)
         jobs[i] = (k3_job){.session = sessions[i], .ids = ids[i], .n = n[i]};
-    k3_status status = run_jobs(sessions[0]->engine, jobs, n_sessions, err);
-    free(jobs);
-    return status;
+    return run_jobs(engine, jobs, n_sessions, err);
 }

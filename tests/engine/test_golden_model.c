@@ -132,8 +132,8 @@ static void five_random_configurations_equal_the_float64_reference(void **state)
     }
     golden *g = golden_open("tests/golden/random.safetensors");
     char *folder = tiny_folder();
-    snprintf(command, sizeof command, "%s tools/reference/make_random.py '%s' --list tests/golden/random_configs.json >/dev/null",
-             python, folder);
+    snprintf(command, sizeof command, "%s tools/reference/make_random.py '%s' --list tests/golden/random_configs.json >/dev/null", python,
+             folder);
     assert_int_equal(system(command), 0);
     assert_int_equal(golden_n_cases(g), 5);
     for (int i = 0; i < golden_n_cases(g); i++) {
