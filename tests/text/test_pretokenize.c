@@ -56,8 +56,8 @@ static void the_examples_of_the_pattern_split_as_written(void **state)
     assert_splits("\xe3\x81\x93\xe3\x82\x93| \xed\x95\x9c\xea\xb8\x80"); /* kana and Hangul are letters */
     assert_splits("e\xcc\x81t\xc3\xa9");                                 /* marks stay in the word */
     assert_splits("  \n\n|\t|\tx");
-    assert_splits("a|\xe1\xa0\x8e!");              /* U+180E is no space */
-    assert_splits("a|\x1c!");                      /* nor is U+001C here */
+    assert_splits("a|\xe1\xa0\x8e!");               /* U+180E is no space */
+    assert_splits("a|\x1c!");                       /* nor is U+001C here */
     assert_splits("\xf0\x91\xbd\x90|\xe4\xb8\xad"); /* U+11F50, a digit of Unicode 15 */
     assert_splits("a\xf0\x91\xbc\x84");             /* U+11F04, a letter of Unicode 15 */
     assert_splits("\xf0\xb1\x8d\x90\xe4\xb8\xad");  /* U+31350, Han of Unicode 15 */
