@@ -1,0 +1,72 @@
+#include "app.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buffer.h"
+#include "terminal.h"
+
+int app_fail(const k3_error *err)
+{
+    app_progress_end();
+    app_end_thinking();
+    fprintf(stderr, "k3: %s\n", err->text);
+    return err->status == K3_E_CANCELLED ? APP_INTERRUPTED : APP_FAILED;
+}
+
+int app_open_engine(k3_engine **out, const app_options *options)
+{
+    k3_error err = {0};
+    k3_config config = {.backend = options->backend,
+                        .trunk = options->trunk,
+                        .exact = options->exact,
+                        .threads = (int)options->threads,
+                        .chunk_rows = (int)options->chunk_rows,
+                        .progress = app_progress};
+    if (options->quiet)
+        app_progress_quiet();
+    k3_status status = k3_engine_open(out, options->model, &config, &err);
+    app_progress_end();
+    if (status != K3_OK)
+        return app_fail(&err);
+    if (!options->quiet)
+        fprintf(stderr, "k3: %s\n", k3_engine_info(*out)->plan);
+    return APP_OK;
+}
+
+void app_add_id(k3_tokens *tokens, int32_t id)
+{
+    if (tokens->n == tokens->capacity) {
+        size_t capacity = 2 * tokens->n + 64;
+        int32_t *ids = app_alloc(capacity, sizeof *ids);
+        if (tokens->n)
+            memcpy(ids, tokens->ids, tokens->n * sizeof *ids);
+        free(tokens->ids);
+        tokens->ids = ids;
+        tokens->capacity = capacity;
+    }
+    tokens->ids[tokens->n++] = id;
+}
+
+int app_parse_ids(k3_tokens *out, const char *verb, const char *text)
+{
+    for (const char *at = text;;) {
+        char *end;
+        errno = 0;
+        long id = strtol(at, &end, 10);
+        while (isspace((unsigned char)*end))
+            end++;
+        if (end == at || errno || id < 0 || id > INT32_MAX || (*end && *end != ',')) {
+            fprintf(stderr, "k3 %s: --ids \"%.40s\": ids separated by commas wanted, such as 1,2,3; \"%.20s\" is not one\n", verb, text,
+                    at);
+            return APP_USAGE;
+        }
+        app_add_id(out, (int32_t)id);
+        if (!*end)
+            return APP_OK;
+        at = end + 1;
+    }
+}

@@ -1,0 +1,282 @@
+#include "terminal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+#if K3_HAVE_LIBEDIT
+#include <histedit.h>
+#endif
+
+#include "options.h"
+
+static volatile sig_atomic_t n_interrupts;
+static struct termios saved_terminal;
+static int has_terminal, has_colour;
+
+static struct {
+    int line_open; /* a progress line stands on the terminal */
+    int quiet;
+    double started, shown; /* 0: no phase is running */
+    const char *phase;
+} progress;
+
+static int output_failed, output_closed, thinking_open;
+
+/* ---- signals ------------------------------------------------------------------------------------------------ */
+
+/* Only what POSIX allows in a handler. */
+static void restore_terminal(void)
+{
+    if (has_terminal)
+        tcsetattr(STDIN_FILENO, TCSANOW, &saved_terminal);
+    static const char plain[] = "\033[0m\n";
+    if (has_colour && write(STDERR_FILENO, plain, sizeof plain - 1) < 0)
+        return;
+}
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    if (++n_interrupts < 2)
+        return;
+    restore_terminal();
+    _exit(APP_INTERRUPTED);
+}
+
+static void on_end(int signal_number)
+{
+    restore_terminal();
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+void app_terminal_open(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            /* The wrong direction on purpose: what is written to a closed output must fail, not vanish. */
+            int filler = open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+            if (filler >= 0 && filler != fd)
+                close(filler);
+        }
+    has_terminal = tcgetattr(STDIN_FILENO, &saved_terminal) == 0;
+    const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+    has_colour = isatty(STDERR_FILENO) && !(no_colour && *no_colour) && !(term && strcmp(term, "dumb") == 0);
+    signal(SIGPIPE, SIG_IGN);
+    /* Without SA_RESTART: a Ctrl-C also ends the wait for a line. */
+    struct sigaction interrupt = {.sa_handler = on_interrupt}, end = {.sa_handler = on_end};
+    sigemptyset(&interrupt.sa_mask);
+    sigemptyset(&end.sa_mask);
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGHUP, &end, NULL);
+}
+
+int app_interrupted(void)
+{
+    return n_interrupts;
+}
+
+void app_interrupt_reset(void)
+{
+    n_interrupts = 0;
+}
+
+/* ---- progress ------------------------------------------------------------------------------------------------- */
+
+double app_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+int app_progress(void *user, const char *phase, uint64_t done, uint64_t total)
+{
+    (void)user;
+    double now = app_seconds(), share = total ? (double)done / (double)total : 0;
+    if (progress.started == 0 || progress.phase != phase) {
+        app_progress_end();
+        progress.started = progress.shown = now;
+        progress.phase = phase;
+    }
+    int is_terminal = isatty(STDERR_FILENO);
+    double elapsed = now - progress.started, pause = is_terminal ? 0.1 : progress.line_open ? 10 : 2;
+    if (!progress.quiet && now - progress.shown >= pause) {
+        fprintf(stderr, "%s%s: %.0f %%", is_terminal ? "\r\033[K" : "", phase, 100 * share);
+        if (share > 0.02 && elapsed > 1)
+            fprintf(stderr, ", %.0f s left", elapsed * (1 - share) / share);
+        fputs(is_terminal ? "" : "\n", stderr);
+        progress.line_open = 1;
+        progress.shown = now;
+    }
+    return app_interrupted();
+}
+
+void app_progress_end(void)
+{
+    if (progress.line_open && isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+    progress.line_open = 0;
+    progress.started = 0;
+}
+
+void app_progress_quiet(void)
+{
+    progress.quiet = 1;
+}
+
+/* ---- output ----------------------------------------------------------------------------------------------------- */
+
+int app_write(const char *bytes, size_t n)
+{
+    while (n && !output_closed) {
+        ssize_t written = write(STDOUT_FILENO, bytes, n);
+        if (written >= 0) {
+            bytes += written;
+            n -= (size_t)written;
+        } else if (errno != EINTR && errno != EAGAIN) {
+            output_closed = 1;
+            output_failed = errno != EPIPE;
+            if (output_failed)
+                fprintf(stderr, "k3: standard output: %s\n", strerror(errno));
+        }
+    }
+    return !output_closed;
+}
+
+int app_write_status(void)
+{
+    return output_failed ? APP_FAILED : APP_OK;
+}
+
+void app_write_thinking(const char *bytes, size_t n)
+{
+    if (!thinking_open && has_colour)
+        fputs("\033[2m", stderr);
+    thinking_open = 1;
+    fwrite(bytes, 1, n, stderr);
+    fflush(stderr);
+}
+
+void app_end_thinking(void)
+{
+    if (thinking_open)
+        fputs(has_colour ? "\033[0m\n" : "\n", stderr);
+    thinking_open = 0;
+}
+
+/* ---- lines -------------------------------------------------------------------------------------------------------- */
+
+#if K3_HAVE_LIBEDIT
+
+static EditLine *editor;
+static History *history_lines;
+static const char *editor_prompt;
+
+static char *give_prompt(EditLine *el)
+{
+    (void)el;
+    static char text[32];
+    snprintf(text, sizeof text, "%s", editor_prompt);
+    return text;
+}
+
+/* Nothing is read from or written to the home folder: no editrc, no history file. */
+static int open_editor(void)
+{
+    HistEvent event;
+    if (editor)
+        return 1;
+    editor = el_init("k3", stdin, stderr, stderr);
+    history_lines = history_init();
+    if (!editor || !history_lines)
+        return 0;
+    history(history_lines, &event, H_SETSIZE, 1000);
+    el_set(editor, EL_PROMPT, give_prompt);
+    el_set(editor, EL_EDITOR, "emacs");
+    el_set(editor, EL_SIGNAL, 0);
+    el_set(editor, EL_HIST, history, history_lines);
+    return 1;
+}
+
+static char *edit_line(const char *prompt)
+{
+    int n = 0;
+    HistEvent event;
+    editor_prompt = prompt;
+    const char *line = el_gets(editor, &n);
+    if (has_terminal)
+        tcsetattr(STDIN_FILENO, TCSANOW, &saved_terminal);
+    if (!line || n <= 0)
+        return NULL;
+    if (n > 1)
+        history(history_lines, &event, H_ENTER, line);
+    char *copy = strndup(line, (size_t)n);
+    if (copy && n && copy[n - 1] == '\n')
+        copy[n - 1] = 0;
+    return copy;
+}
+
+static void close_editor(void)
+{
+    if (history_lines)
+        history_end(history_lines);
+    if (editor)
+        el_end(editor);
+    editor = NULL;
+    history_lines = NULL;
+}
+
+#else
+
+static int open_editor(void)
+{
+    return 0;
+}
+
+static char *edit_line(const char *prompt)
+{
+    (void)prompt;
+    return NULL;
+}
+
+static void close_editor(void)
+{
+}
+
+#endif
+
+char *app_read_line(const char *prompt)
+{
+    if (isatty(STDIN_FILENO)) {
+        if (isatty(STDERR_FILENO) && open_editor())
+            return edit_line(prompt);
+        fputs(prompt, stderr);
+        fflush(stderr);
+    }
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t n = getline(&line, &size, stdin);
+    if (n < 0) {
+        clearerr(stdin);
+        free(line);
+        return NULL;
+    }
+    if (n && line[n - 1] == '\n')
+        line[n - 1] = 0;
+    return line;
+}
+
+void app_terminal_close(void)
+{
+    app_progress_end();
+    app_end_thinking();
+    close_editor();
+}

@@ -1,0 +1,36 @@
+/* The person at the other end: Ctrl-C, lines typed, progress, colour, and a standard output that may go away. */
+#ifndef K3_APPS_TERMINAL_H
+#define K3_APPS_TERMINAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Call first. Standard descriptors that are closed are filled, so that no file of ours lands on one; SIGPIPE is ignored; the first
+ * Ctrl-C only sets a flag, a second one puts the terminal back as it was and leaves with status 130. */
+void app_terminal_open(void);
+int app_interrupted(void);
+/* A new line typed, a new answer: the next Ctrl-C is a first one again. */
+void app_interrupt_reset(void);
+
+double app_seconds(void);
+
+/* k3_progress: one changing line on a terminal; in a log a line now and then, once the work takes longer than two seconds. Nonzero after
+ * Ctrl-C. */
+int app_progress(void *user, const char *phase, uint64_t done, uint64_t total);
+void app_progress_end(void);
+void app_progress_quiet(void);
+
+/* Standard output. Returns 0 when it takes nothing any more. A reader that went away is no error, everything else is, and is told once. */
+int app_write(const char *bytes, size_t n);
+/* APP_OK, or APP_FAILED if standard output refused something for another reason than a closed pipe. */
+int app_write_status(void);
+
+/* Text of the thinking channel, on stderr, dim on a terminal. */
+void app_write_thinking(const char *bytes, size_t n);
+void app_end_thinking(void);
+
+/* One line typed, without its end, malloc'd; NULL at the end of input, or after Ctrl-C with app_interrupted() nonzero. */
+char *app_read_line(const char *prompt);
+void app_terminal_close(void);
+
+#endif

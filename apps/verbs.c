@@ -1,0 +1,95 @@
+/* The verbs and their options. */
+#include "app.h"
+
+#define AT(field) offsetof(app_options, field)
+
+static const app_option engine_options[] = {
+    {"--backend", "NAME", APP_TEXT, AT(backend), 0, 0, "auto", "auto, cpu, or cpu:LEVEL with scalar, avx2, avx512: what computes"},
+    {"--threads", "N", APP_COUNT, AT(threads), 0, 4096, "0", "threads that compute; 0: one for each core this process may use"},
+    {"--trunk", "T", APP_WORD, AT(trunk), 0, 0, "auto", "auto or bf16 or int8 or int4: precision of the matrices outside the experts"},
+    {"--exact", NULL, APP_FLAG, AT(exact), 0, 0, NULL, "the reference arithmetic: bf16 trunk as stored, float32 activations and caches"},
+    {"--chunk", "N", APP_COUNT, AT(chunk_rows), 0, 65536, "0", "prompt tokens computed at once; 0: chosen. Any value gives the same bits"},
+};
+
+static const app_option sampling_options[] = {
+    {"-n", "N", APP_COUNT, AT(n), 0, 1e9, "until the model ends or the context is full", "new tokens at most"},
+    {"--temp", "T", APP_NUMBER, AT(temperature), 0, 1e6, "1", "temperature; 0 takes the most likely token (greedy)"},
+    {"--top-k", "K", APP_COUNT, AT(top_k), 0, 1e9, "0", "then keep the K most likely tokens; 0: off"},
+    {"--top-p", "P", APP_NUMBER, AT(top_p), 0, 1, "0.95", "then keep the fewest whose probabilities reach P; 1: off, 0: the best only"},
+    {"--min-p", "P", APP_NUMBER, AT(min_p), 0, 1, "0", "then drop what is less likely than P times the best; 0: off"},
+    {"--seed", "S", APP_SEED, AT(seed), 0, 0, "taken from the clock", "of the draws; the same seed draws the same tokens"},
+    {"--stop", "TEXT", APP_LIST, AT(stops), 0, 0, NULL, "end the answer before this text; may be given several times"},
+};
+
+static const app_option run_input[] = {
+    {"-p", "TEXT", APP_TEXT, AT(prompt), 0, 0, NULL, "the prompt"},
+    {"--prompt-file", "F", APP_TEXT, AT(prompt_file), 0, 0, NULL, "the prompt is this file; - for standard input"},
+    {"--ids", "1,2,3", APP_TEXT, AT(ids), 0, 0, NULL, "the prompt as token ids; needs no tokenizer files"},
+    {"--chat", NULL, APP_FLAG, AT(chat), 0, 0, NULL,
+     "a conversation in K3's chat format; without a prompt, lines are read and answered in turn"},
+    {"--system", "S", APP_TEXT, AT(system), 0, 0, NULL, "system message of the conversation"},
+    {"--request", "F", APP_TEXT, AT(request), 0, 0, NULL,
+     "a whole chat request, JSON with messages, tools and so on as in OpenAI's API; - for standard input"},
+    {"--no-think", NULL, APP_FLAG, AT(no_think), 0, 0, NULL, "answer without the thinking channel"},
+    {"--effort", "E", APP_WORD, AT(effort), 0, 0, NULL, "low or high or max: how much to think"},
+};
+static const app_option run_output[] = {
+    {"--print-ids", NULL, APP_FLAG, AT(print_ids), 0, 0, NULL,
+     "print the new token ids in one line, separated by commas, the one that ended the answer included, and nothing else"},
+    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "rates, and time for each operation, on stderr"},
+    {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan, progress or thinking on stderr"},
+};
+static const app_option eval_input[] = {
+    {"--ids", "1,2,3", APP_TEXT, AT(ids), 0, 0, NULL, "score these token ids"},
+    {"--file", "F", APP_TEXT, AT(file), 0, 0, NULL, "score a text; or, if the name ends in .json, a list of ids or a list of lists of ids"},
+    {"--tasks", "F", APP_TEXT, AT(tasks), 0, 0, NULL,
+     "answer the prompts of a JSON file greedily and print the share that is right, by family"},
+    {"-n", "N", APP_COUNT, AT(n), 1, 1e6, "2048", "with --tasks: new tokens at most for each answer"},
+};
+static const app_option eval_output[] = {
+    {"--logits", "OUT.npy", APP_TEXT, AT(logits), 0, 0, NULL,
+     "write the logits as float32 [tokens, vocabulary]; several sequences follow one another"},
+    {"--show-failures", NULL, APP_FLAG, AT(show_failures), 0, 0, NULL, "with --tasks: each wrong answer on stderr"},
+    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "time for each operation, on stderr"},
+    {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan and progress on stderr"},
+};
+static const app_option bench_options[] = {
+    {"--prompt", "N", APP_COUNT, AT(n_prompt), 1, 1e6, "512", "tokens of the prompt"},
+    {"-n", "N", APP_COUNT, AT(n), 1, 1e6, "64", "tokens decoded after it"},
+    {"--repeats", "N", APP_COUNT, AT(n_repeats), 1, 1000, "5", "runs; the medians are printed"},
+    {"--json", NULL, APP_FLAG, AT(json), 0, 0, NULL, "one JSON object on stdout"},
+    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "time for each operation, on stderr"},
+    {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan and progress on stderr"},
+};
+
+#define THEME(name, title, options) static const app_theme name = {title, options, sizeof options / sizeof *options}
+
+THEME(engine, "Engine", engine_options);
+THEME(sampling, "Sampling, in this order", sampling_options);
+THEME(run_in, "Prompt", run_input);
+THEME(run_out, "Output", run_output);
+THEME(eval_in, "What to score", eval_input);
+THEME(eval_out, "Output", eval_output);
+THEME(bench, "Measure", bench_options);
+
+static const app_theme *const run_themes[] = {&run_in, &sampling, &engine, &run_out};
+static const app_theme *const eval_themes[] = {&eval_in, &engine, &eval_out};
+static const app_theme *const bench_themes[] = {&bench, &engine};
+
+const app_verb app_verbs[] = {
+    {"run", "MODEL (-p TEXT | --prompt-file F | --ids 1,2,3 | --request F | --chat) [options]",
+     "continue a text, or chat\n\nWithout --chat the prompt is continued as it stands. The text goes to stdout; thinking, progress and\n"
+     "figures go to stderr. Ctrl-C stops an answer, a second one leaves; Ctrl-D ends a conversation.",
+     app_run, run_themes, 4, 1},
+    {"eval", "MODEL (--ids 1,2,3 | --file F | --tasks F) [options]",
+     "score a text: logits, perplexity; or score answers to prompts\n\nPrints `perplexity X  nll Y  tokens N`: exp of Y, the mean of -ln p "
+     "over "
+     "the N tokens that\nhave one before them.",
+     app_eval, eval_themes, 3, 1},
+    {"bench", "MODEL [options]",
+     "measure speed\n\nPrefill and decode rates, weight bytes that one token reads, and the share of what this machine's memory can\n"
+     "deliver, measured in the same run.",
+     app_bench, bench_themes, 2, 1},
+    {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
+};
+const size_t app_n_verbs = sizeof app_verbs / sizeof *app_verbs;
