@@ -172,9 +172,13 @@ static void convert_rows(void *arg, int64_t first, int64_t last, int thread)
                 memcpy(&b, src + 2 * i, 2);
                 row[i] = bf16_value(b);
             }
+        int bad = 0;
         for (size_t i = 0; i < cols; i++)
-            if (!isfinite(row[i]))
-                c->not_finite = 1;
+            bad |= !isfinite(row[i]);
+        if (bad) {
+            c->not_finite = 1;
+            continue;
+        }
         k3_quantize_row((char *)c->ld->codes + (size_t)r * codes, (char *)c->ld->scales + (size_t)r * scales, row, c->type, c->cols);
     }
     free(row);
