@@ -26,26 +26,26 @@ int k3_cpu_level_here(k3_cpu_level level)
     }
 }
 
+#define K3_TABLE(level)                                                                                                                    \
+    {                                                                                                                                      \
+        .decode = k3_decode_##level, .matmul = k3_matmul_##level, .mix_f32 = k3_mix_f32_##level, .mix_bf16 = k3_mix_bf16_##level,          \
+        .softmax = k3_softmax_##level, .attnres_mix = k3_attnres_mix_##level, .rmsnorm = k3_rmsnorm_##level,                               \
+        .shortconv = k3_shortconv_##level, .l2norm = k3_l2norm_##level, .kda_gate = k3_kda_gate_##level,                                   \
+        .gate_rmsnorm = k3_gate_rmsnorm_##level, .kda_recur = k3_kda_recur_##level, .kda_chunk = k3_kda_chunk_scalar,                      \
+        .gate_mul = k3_gate_mul_##level, .situ_glu = k3_situ_glu_##level, .router_topk = k3_router_topk_##level, .add = k3_add_scalar,     \
+    }
+
+static const k3_cpu_kernels tables[K3_CPU_N_LEVELS] = {
+    [K3_CPU_SCALAR] = K3_TABLE(scalar),
+#if K3_HAVE_AVX2
+    [K3_CPU_AVX2] = K3_TABLE(avx2),
+#endif
+#if K3_HAVE_AVX512
+    [K3_CPU_AVX512] = K3_TABLE(avx512),
+#endif
+};
+
 void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level)
 {
-    *k = (k3_cpu_kernels){
-        .decode = k3_decode_scalar,
-        .matmul = k3_matmul_scalar,
-        .mix_f32 = k3_mix_f32_scalar,
-        .mix_bf16 = k3_mix_bf16_scalar,
-        .softmax = k3_softmax_scalar,
-        .attnres_mix = k3_attnres_mix_scalar,
-        .rmsnorm = k3_rmsnorm_scalar,
-        .shortconv = k3_shortconv_scalar,
-        .l2norm = k3_l2norm_scalar,
-        .kda_gate = k3_kda_gate_scalar,
-        .gate_rmsnorm = k3_gate_rmsnorm_scalar,
-        .kda_recur = k3_kda_recur_scalar,
-        .kda_chunk = k3_kda_chunk_scalar,
-        .gate_mul = k3_gate_mul_scalar,
-        .situ_glu = k3_situ_glu_scalar,
-        .router_topk = k3_router_topk_scalar,
-        .add = k3_add_scalar,
-    };
-    (void)level;
+    *k = tables[level];
 }

@@ -87,21 +87,29 @@ void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level);
 
 size_t k3_kda_chunk_scratch(int D);
 
-k3_decode_fn k3_decode_scalar;
-k3_matmul_fn k3_matmul_scalar;
-k3_mix_fn k3_mix_f32_scalar, k3_mix_bf16_scalar;
-k3_softmax_fn k3_softmax_scalar;
-k3_attnres_fn k3_attnres_mix_scalar;
-k3_rmsnorm_fn k3_rmsnorm_scalar;
-k3_shortconv_fn k3_shortconv_scalar;
-k3_l2norm_fn k3_l2norm_scalar;
-k3_kda_gate_fn k3_kda_gate_scalar;
-k3_gate_rmsnorm_fn k3_gate_rmsnorm_scalar;
-k3_kda_recur_fn k3_kda_recur_scalar;
+/* What every level has; a level's own kernels carry its name. */
+#define K3_DECLARE_KERNELS(level)                                                                                                          \
+    k3_decode_fn k3_decode_##level;                                                                                                        \
+    k3_matmul_fn k3_matmul_##level;                                                                                                        \
+    k3_mix_fn k3_mix_f32_##level, k3_mix_bf16_##level;                                                                                     \
+    k3_softmax_fn k3_softmax_##level;                                                                                                      \
+    k3_attnres_fn k3_attnres_mix_##level;                                                                                                  \
+    k3_rmsnorm_fn k3_rmsnorm_##level;                                                                                                      \
+    k3_shortconv_fn k3_shortconv_##level;                                                                                                  \
+    k3_l2norm_fn k3_l2norm_##level;                                                                                                        \
+    k3_kda_gate_fn k3_kda_gate_##level;                                                                                                    \
+    k3_gate_rmsnorm_fn k3_gate_rmsnorm_##level;                                                                                            \
+    k3_kda_recur_fn k3_kda_recur_##level;                                                                                                  \
+    k3_gate_mul_fn k3_gate_mul_##level;                                                                                                    \
+    k3_situ_glu_fn k3_situ_glu_##level;                                                                                                    \
+    k3_router_fn k3_router_topk_##level;
+
+K3_DECLARE_KERNELS(scalar)
+K3_DECLARE_KERNELS(avx2)
+K3_DECLARE_KERNELS(avx512)
+
+/* Scalar at every level: the chunked recurrence is the specification of other backends, and memory alone bounds the addition. */
 k3_kda_chunk_fn k3_kda_chunk_scalar;
-k3_gate_mul_fn k3_gate_mul_scalar;
-k3_situ_glu_fn k3_situ_glu_scalar;
-k3_router_fn k3_router_topk_scalar;
 k3_add_fn k3_add_scalar;
 
 #endif

@@ -1,4 +1,5 @@
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/router_list.h"
 
 #include <math.h>
 
@@ -11,34 +12,12 @@ void k3_router_topk_scalar(int32_t *ids, float *weights, const float *logits, co
 {
     for (int64_t t = first; t < last; t++) {
         const float *row = logits + t * E;
-        int32_t *pick = ids + t * K;
-        float *score = weights + t * K; /* biased while picking */
-        int n = 0, bad = 0;
-        for (int e = 0; e < E; e++) {
-            float s = 1 / (1 + expf(-row[e])) + bias[e];
-            bad |= s != s;
-            int at = n;
-            while (at > 0 && s > score[at - 1])
-                at--;
-            if (at == K)
-                continue;
-            n += n < K;
-            for (int i = n - 1; i > at; i--) {
-                score[i] = score[i - 1];
-                pick[i] = pick[i - 1];
-            }
-            score[at] = s;
-            pick[at] = e;
-        }
-        double sum = 1e-20;
-        for (int i = 0; i < K; i++) {
-            weights[t * K + i] = 1 / (1 + expf(-row[pick[i]]));
-            sum += (double)weights[t * K + i];
-        }
-        for (int i = 0; i < K; i++)
-            weights[t * K + i] = renormalize ? (float)((double)weights[t * K + i] / sum * (double)scale) : weights[t * K + i] * scale;
-        if (bad)
-            pick[0] = -1;
+        k3_router_list list = {ids + t * K, weights + t * K, K, 0, 0};
+        for (int e = 0; e < E; e++)
+            k3_router_offer(&list, e, 1 / (1 + expf(-row[e])) + bias[e]);
+        for (int k = 0; k < K; k++)
+            list.scores[k] = 1 / (1 + expf(-row[list.ids[k]]));
+        k3_router_finish(&list, renormalize, scale);
     }
 }
 

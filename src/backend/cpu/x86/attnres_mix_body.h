@@ -1,0 +1,46 @@
+/* attnres_mix on vectors; include after a vec header. Two running sums a product, so that a step does not wait for the one before; lanes
+ * add in f32, the softmax over the few sources runs in double. */
+#include "backend/cpu/kernels.h"
+
+#include <math.h>
+
+/* (sum_c x[c] s[c]) / sqrt(mean_c x[c]^2 + eps) */
+static double score_of(const float *x, const float *s, int C, float eps)
+{
+    vf dot[2] = {vf_zero(), vf_zero()}, square[2] = {vf_zero(), vf_zero()};
+    int c = 0;
+    for (; c + 2 * VF_LANES <= C; c += 2 * VF_LANES)
+        for (int u = 0; u < 2; u++) {
+            vf v = vf_load(x + c + u * VF_LANES);
+            dot[u] = vf_fma(v, vf_load(s + c + u * VF_LANES), dot[u]);
+            square[u] = vf_fma(v, v, square[u]);
+        }
+    for (; c < C; c += VF_LANES) {
+        vf v = vf_load_upto(x + c, C - c);
+        dot[0] = vf_fma(v, vf_load_upto(s + c, C - c), dot[0]);
+        square[0] = vf_fma(v, v, square[0]);
+    }
+    return (double)vf_sum(vf_add(dot[0], dot[1])) / sqrt((double)vf_sum(vf_add(square[0], square[1])) / C + (double)eps);
+}
+
+void K3_KERNEL(attnres_mix)(float *y, const float *const *src, int n_src, const float *s, int C, float eps, int64_t first, int64_t last)
+{
+    for (int64_t t = first; t < last; t++) {
+        double w[K3_MAX_SOURCES], largest = -INFINITY, total = 0;
+        float share[K3_MAX_SOURCES];
+        for (int j = 0; j < n_src; j++) {
+            w[j] = score_of(src[j] + t * C, s, C, eps);
+            largest = fmax(largest, w[j]);
+        }
+        for (int j = 0; j < n_src; j++)
+            total += w[j] = exp(w[j] - largest);
+        for (int j = 0; j < n_src; j++)
+            share[j] = (float)(w[j] / total);
+        for (int c = 0; c < C; c += VF_LANES) {
+            vf sum = vf_zero();
+            for (int j = 0; j < n_src; j++)
+                sum = vf_fma(vf_set(share[j]), vf_load_upto(src[j] + t * C + c, C - c), sum);
+            vf_store_upto(y + t * C + c, sum, C - c);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+#include "backend/cpu/x86/vec_avx2.h"
+
+#include "backend/cpu/x86/vec_math.h"
+#include "backend/cpu/x86/vec_sums.h"
+
+#include "backend/cpu/x86/gate_rmsnorm_body.h"

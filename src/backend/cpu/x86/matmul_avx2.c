@@ -1,0 +1,3 @@
+#include "backend/cpu/x86/decode_avx2.h"
+
+#include "backend/cpu/x86/matmul_body.h"

@@ -1,0 +1,241 @@
+/* matmul and decode on vectors; include after decode_avx2.h or decode_avx512.h.
+ *
+ * The one order of a sum, for every T: lane i of one running sum takes columns i, i + LANES, i + 2 LANES, ... ascending, each with one
+ * fused multiply-add; columns beyond the row count as 0 * 0; vf_sum adds the lanes; a row's scale multiplies the result. The weights that
+ * enter are the same floats whether they come straight from the codes (T = 1) or from a decoded span (T > 1). */
+#include "backend/cpu/kernels.h"
+
+#define K3_INLINE static inline __attribute__((always_inline))
+
+/* Columns of a span: 8 rows of it stay in the first-level cache. Rows of x a decoded span serves. Every group of a type divides the step.
+ */
+enum { SPAN = 512, TILE_ROWS = 8, TILE_T = 64, MICRO_ROWS = 4, MICRO_T = 6, STEP = 32 };
+
+K3_INLINE vf group_scale(k3_type type, const unsigned char *scale, int col)
+{
+    if (type == K3_MXFP4)
+        return vf_set(k3_e8m0(scale[col / 32]));
+    if (type == K3_INT4_G64 || type == K3_INT3_G64)
+        return vf_set(k3_load_f32(scale, (size_t)(col / 64)));
+    return vf_zero();
+}
+
+/* The last n < VF_LANES columns; only types without groups have such. */
+static vf last_weights(k3_type type, const unsigned char *codes, const unsigned char *scale, int col, int n)
+{
+    float w[VF_LANES] = {0};
+    for (int i = 0; i < n; i++)
+        w[i] = k3_decode_code(type, codes, scale, col + i);
+    return vf_load(w);
+}
+
+K3_INLINE float row_scale(k3_type type, const unsigned char *scale)
+{
+    return k3_type_scales_rows(type) ? k3_load_f32(scale, 0) : 1.0f;
+}
+
+/* y[r .. r+rows-1] for one x. */
+K3_INLINE void gemv_rows(float *y, const float *x, const k3_cpu_mat *w, int r, const int rows, const k3_type type)
+{
+    const unsigned char *codes[VF_GEMV_ROWS], *scale[VF_GEMV_ROWS];
+    vf sum[VF_GEMV_ROWS], group[VF_GEMV_ROWS];
+    int cols = w->cols, c = 0;
+    for (int i = 0; i < rows; i++) {
+        codes[i] = w->codes + (size_t)(r + i) * w->row_bytes;
+        scale[i] = w->scale + (size_t)(r + i) * w->scale_bytes;
+        sum[i] = vf_zero();
+    }
+    for (; c + STEP <= cols; c += STEP) {
+        for (int i = 0; i < rows; i++)
+            group[i] = group_scale(type, scale[i], c);
+        for (int u = 0; u < STEP; u += VF_LANES) {
+            vf xv = vf_load(x + c + u);
+            for (int i = 0; i < rows; i++)
+                sum[i] = vf_fma(k3_weights(type, codes[i], group[i], c + u), xv, sum[i]);
+        }
+    }
+    for (; c + VF_LANES <= cols; c += VF_LANES) {
+        vf xv = vf_load(x + c);
+        for (int i = 0; i < rows; i++)
+            sum[i] = vf_fma(k3_weights(type, codes[i], vf_zero(), c), xv, sum[i]);
+    }
+    if (c < cols) {
+        vf xv = vf_load_upto(x + c, cols - c);
+        for (int i = 0; i < rows; i++)
+            sum[i] = vf_fma(last_weights(type, codes[i], scale[i], c, cols - c), xv, sum[i]);
+    }
+    for (int i = 0; i < rows; i++)
+        y[r + i] = vf_sum(sum[i]) * row_scale(type, scale[i]);
+}
+
+K3_INLINE void gemv(float *y, const float *x, const k3_cpu_mat *w, int first, int last, const k3_type type)
+{
+    int r = first;
+    for (; r + VF_GEMV_ROWS <= last; r += VF_GEMV_ROWS)
+        gemv_rows(y, x, w, r, VF_GEMV_ROWS, type);
+    for (; r < last; r++)
+        gemv_rows(y, x, w, r, 1, type);
+}
+
+/* out = weights c0 .. c0+n-1 without the row's scale, padded with zeros to whole vectors. c0 is a multiple of SPAN. */
+K3_INLINE void decode_span(float *out, const unsigned char *codes, const unsigned char *scale, int c0, int n, const k3_type type)
+{
+    int c = 0;
+    for (; c + STEP <= n; c += STEP) {
+        vf group = group_scale(type, scale, c0 + c);
+        for (int u = 0; u < STEP; u += VF_LANES)
+            vf_store(out + c + u, k3_weights(type, codes, group, c0 + c + u));
+    }
+    for (; c + VF_LANES <= n; c += VF_LANES)
+        vf_store(out + c, k3_weights(type, codes, vf_zero(), c0 + c));
+    if (c < n)
+        vf_store(out + c, last_weights(type, codes, scale, c0 + c, n - c));
+}
+
+/* One case a type, so that each is compiled with the type known. */
+#define K3_BY_TYPE(type, call)                                                                                                             \
+    switch (type) {                                                                                                                        \
+    case K3_F32:                                                                                                                           \
+        call(K3_F32);                                                                                                                      \
+        break;                                                                                                                             \
+    case K3_BF16:                                                                                                                          \
+        call(K3_BF16);                                                                                                                     \
+        break;                                                                                                                             \
+    case K3_INT8:                                                                                                                          \
+        call(K3_INT8);                                                                                                                     \
+        break;                                                                                                                             \
+    case K3_INT4:                                                                                                                          \
+        call(K3_INT4);                                                                                                                     \
+        break;                                                                                                                             \
+    case K3_INT4_G64:                                                                                                                      \
+        call(K3_INT4_G64);                                                                                                                 \
+        break;                                                                                                                             \
+    case K3_INT3_G64:                                                                                                                      \
+        call(K3_INT3_G64);                                                                                                                 \
+        break;                                                                                                                             \
+    case K3_INT2:                                                                                                                          \
+        call(K3_INT2);                                                                                                                     \
+        break;                                                                                                                             \
+    default:                                                                                                                               \
+        call(K3_MXFP4);                                                                                                                    \
+    }
+
+static void decode_any(float *out, const unsigned char *codes, const unsigned char *scale, int c0, int n, k3_type type)
+{
+#define K3_DECODE(t) decode_span(out, codes, scale, c0, n, t)
+    K3_BY_TYPE(type, K3_DECODE)
+#undef K3_DECODE
+}
+
+static void gemv_any(float *y, const float *x, const k3_cpu_mat *w, int first, int last){
+#define K3_GEMV(t) gemv(y, x, w, first, last, t)
+    K3_BY_TYPE(w->type, K3_GEMV)
+#undef K3_GEMV
+}
+
+/* sum[i][t] += span of row i times x[t], for `rows` rows and n_t rows of x; the first span starts the sums. */
+K3_INLINE void micro(vf (*sum)[TILE_T], float (*span)[SPAN], const float *const *x, int c0, int n, const int rows, const int n_t)
+{
+    vf s[MICRO_ROWS][MICRO_T];
+    for (int i = 0; i < rows; i++)
+        for (int t = 0; t < n_t; t++)
+            s[i][t] = c0 ? sum[i][t] : vf_zero();
+    int c = 0;
+    for (; c + VF_LANES <= n; c += VF_LANES) {
+        vf w[MICRO_ROWS];
+        for (int i = 0; i < rows; i++)
+            w[i] = vf_load(span[i] + c);
+        for (int t = 0; t < n_t; t++) {
+            vf xv = vf_load(x[t] + c0 + c);
+            for (int i = 0; i < rows; i++)
+                s[i][t] = vf_fma(w[i], xv, s[i][t]);
+        }
+    }
+    if (c < n)
+        for (int t = 0; t < n_t; t++) {
+            vf xv = vf_load_upto(x[t] + c0 + c, n - c);
+            for (int i = 0; i < rows; i++)
+                s[i][t] = vf_fma(vf_load(span[i] + c), xv, s[i][t]);
+        }
+    for (int i = 0; i < rows; i++)
+        for (int t = 0; t < n_t; t++)
+            sum[i][t] = s[i][t];
+}
+
+K3_INLINE void micro_rows(vf (*sum)[TILE_T], float (*span)[SPAN], const float *const *x, int c0, int n, int n_rows, const int n_t)
+{
+    int i = 0;
+    for (; i + MICRO_ROWS <= n_rows; i += MICRO_ROWS)
+        micro(sum + i, span + i, x, c0, n, MICRO_ROWS, n_t);
+    for (; i < n_rows; i++)
+        micro(sum + i, span + i, x, c0, n, 1, n_t);
+}
+
+/* All rows of x of a tile, VF_GEMM_T at a time. Which rows share a pass does not matter to a sum. */
+static void micro_tile(vf (*sum)[TILE_T], float (*span)[SPAN], const float *const *x, int c0, int n, int n_rows, int n_t)
+{
+#define K3_MICRO(n_x) micro_rows((vf(*)[TILE_T])(sum[0] + t), span, x + t, c0, n, n_rows, n_x)
+    int t = 0;
+    for (; t + VF_GEMM_T <= n_t; t += VF_GEMM_T)
+        K3_MICRO(VF_GEMM_T);
+    switch (n_t - t) {
+    case 5:
+        K3_MICRO(5);
+        break;
+    case 4:
+        K3_MICRO(4);
+        break;
+    case 3:
+        K3_MICRO(3);
+        break;
+    case 2:
+        K3_MICRO(2);
+        break;
+    case 1:
+        K3_MICRO(1);
+        break;
+    default:
+        break;
+    }
+#undef K3_MICRO
+}
+
+static void gemm(float *const *y, const float *const *x, int n_t, const k3_cpu_mat *w, int r, int n_rows)
+{
+    float span[TILE_ROWS][SPAN] __attribute__((aligned(64)));
+    vf sum[TILE_ROWS][TILE_T];
+    for (int c0 = 0; c0 < w->cols; c0 += SPAN) {
+        int n = w->cols - c0 < SPAN ? w->cols - c0 : SPAN;
+        for (int i = 0; i < n_rows; i++)
+            decode_any(span[i], w->codes + (size_t)(r + i) * w->row_bytes, w->scale + (size_t)(r + i) * w->scale_bytes, c0, n, w->type);
+        micro_tile(sum, span, x, c0, n, n_rows, n_t);
+    }
+    for (int i = 0; i < n_rows; i++) {
+        float scale = row_scale(w->type, w->scale + (size_t)(r + i) * w->scale_bytes);
+        for (int t = 0; t < n_t; t++)
+            y[t][r + i] = vf_sum(sum[i][t]) * scale;
+    }
+}
+
+void K3_KERNEL(matmul)(float *const *y, const float *const *x, int T, const k3_cpu_mat *w, int first, int last)
+{
+    if (T == 1) {
+        gemv_any(y[0], x[0], w, first, last);
+        return;
+    }
+    for (int t = 0; t < T; t += TILE_T)
+        for (int r = first; r < last; r += TILE_ROWS)
+            gemm(y + t, x + t, T - t < TILE_T ? T - t : TILE_T, w, r, last - r < TILE_ROWS ? last - r : TILE_ROWS);
+}
+
+void K3_KERNEL(decode)(float *out, const void *codes, const void *scale, k3_type type, int cols)
+{
+    float span[SPAN] __attribute__((aligned(64)));
+    float factor = row_scale(type, scale);
+    for (int c0 = 0; c0 < cols; c0 += SPAN) {
+        int n = cols - c0 < SPAN ? cols - c0 : SPAN;
+        decode_any(span, codes, scale, c0, n, type);
+        for (int c = 0; c < n; c++)
+            out[c0 + c] = span[c] * factor;
+    }
+}

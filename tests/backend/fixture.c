@@ -1,0 +1,111 @@
+#include "fixture.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const level_names[N_LEVELS] = {"scalar", "avx2", "avx512"};
+
+k3_backend *open_level(const char *level, int threads)
+{
+    k3_backend *be;
+    k3_error err;
+    k3_status status = k3_cpu_open(&be, level, threads, &err);
+    if (status == K3_E_UNSUPPORTED)
+        return NULL;
+    if (status != K3_OK)
+        fail_msg("%s", err.text);
+    return be;
+}
+
+void must_sync(k3_backend *be)
+{
+    k3_error err;
+    if (be->sync(be, &err) != K3_OK)
+        fail_msg("%s: %s", be->name, err.text);
+}
+
+k3_ref new_bytes(k3_backend *be, size_t bytes)
+{
+    k3_buf *buf = be->memory->alloc(be, bytes, "test");
+    if (!buf)
+        must_sync(be);
+    assert_non_null(buf);
+    return (k3_ref){buf, 0};
+}
+
+k3_ref put_bytes(k3_backend *be, const void *data, size_t bytes)
+{
+    k3_ref ref = new_bytes(be, bytes);
+    be->memory->upload(be, ref, data, bytes);
+    return ref;
+}
+
+k3_ref put_floats(k3_backend *be, const float *data, size_t n)
+{
+    return put_bytes(be, data, n * sizeof *data);
+}
+
+k3_ref new_floats(k3_backend *be, size_t n)
+{
+    return new_bytes(be, n * sizeof(float));
+}
+
+float *floats_at(k3_ref ref)
+{
+    return k3_host(ref);
+}
+
+uint32_t random_bits(random_stream *r)
+{
+    r->state += 0x9e3779b97f4a7c15u;
+    uint64_t z = r->state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) >> 32);
+}
+
+int random_below(random_stream *r, int n)
+{
+    return (int)(random_bits(r) % (uint32_t)n);
+}
+
+/* Sum of four uniform numbers in -1..1, whose variance is 4/3. */
+float random_float(random_stream *r)
+{
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (double)random_bits(r) / 2147483648.0 - 1.0;
+    return (float)(sum / sqrt(4.0 / 3.0));
+}
+
+void random_floats(random_stream *r, float *out, size_t n, float scale)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = scale * random_float(r);
+}
+
+k3_mat random_mat(k3_backend *be, random_stream *r, k3_type type, int rows, int cols, int odd)
+{
+    size_t row_bytes = k3_type_row_bytes(type, cols), scale_bytes = k3_type_scale_bytes(type, cols);
+    size_t at = odd ? 1 : 0, n = (size_t)rows * row_bytes;
+    k3_mat mat = {type, rows, cols, k3_at(new_bytes(be, n + at), at), {NULL, 0}};
+    unsigned char *codes = k3_host(mat.data);
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (unsigned char)random_bits(r);
+    for (size_t i = 0; type == K3_F32 && i < n; i += 4)
+        memcpy(codes + i, &(float){random_float(r)}, 4);
+    for (size_t i = 0; type == K3_BF16 && i < n; i += 2) {
+        float x = random_float(r);
+        memcpy(codes + i, (char *)&x + 2, 2);
+    }
+    if (!scale_bytes)
+        return mat;
+    mat.scale = k3_at(new_bytes(be, (size_t)rows * scale_bytes + at), at);
+    unsigned char *scale = k3_host(mat.scale);
+    for (size_t i = 0; i < (size_t)rows * scale_bytes; i++)
+        scale[i] = (unsigned char)(118 + random_below(r, 8));
+    for (size_t i = 0; type != K3_MXFP4 && i < (size_t)rows * scale_bytes; i += 4)
+        memcpy(scale + i, &(float){0.01f + 0.02f * fabsf(random_float(r))}, 4);
+    return mat;
+}

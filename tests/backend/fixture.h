@@ -1,0 +1,39 @@
+/* What the backend tests share: a backend on one CPU level with buffers that go with it. */
+#ifndef K3_TESTS_BACKEND_FIXTURE_H
+#define K3_TESTS_BACKEND_FIXTURE_H
+
+#include "backend/backend.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { N_LEVELS = 3 };
+extern const char *const level_names[N_LEVELS];
+
+/* NULL if this machine lacks the level: a skip that the caller counts. Any other trouble fails the test. */
+k3_backend *open_level(const char *level, int threads);
+/* Reports a kept failure as a test failure. */
+void must_sync(k3_backend *be);
+
+k3_ref new_bytes(k3_backend *be, size_t bytes);
+k3_ref put_bytes(k3_backend *be, const void *data, size_t bytes);
+k3_ref put_floats(k3_backend *be, const float *data, size_t n);
+k3_ref new_floats(k3_backend *be, size_t n);
+float *floats_at(k3_ref ref);
+
+/* A repeatable stream: the same numbers on every machine. */
+typedef struct random_stream {
+    uint64_t state;
+} random_stream;
+uint32_t random_bits(random_stream *r);
+int random_below(random_stream *r, int n);
+float random_float(random_stream *r); /* about normal, deviation 1 */
+void random_floats(random_stream *r, float *out, size_t n, float scale);
+/* Random codes and scales of any type, at an odd address if `odd`. */
+k3_mat random_mat(k3_backend *be, random_stream *r, k3_type type, int rows, int cols, int odd);
+
+#endif

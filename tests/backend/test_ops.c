@@ -1,0 +1,117 @@
+/* Every op on every CPU level against its golden file. Writes coverage-ops.tsv beside the program: op, weight type, level, "one" or "many"
+ * rows, cases, largest error, largest tolerance. tools/coverage.py makes docs/coverage.md of it. */
+#include "golden_ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct result {
+    const char *op, *type, *level;
+    int many, n_cases;
+    double error, tolerance;
+} result;
+
+static result results[1024];
+static int n_results;
+
+static const char *type_of(const golden *g, const char *c)
+{
+    const char *name = golden_text(g, c, "type");
+    for (int i = 0; name && i < K3_N_TYPES; i++)
+        if (strcmp(name, k3_type_name((k3_type)i)) == 0)
+            return k3_type_name((k3_type)i);
+    return "-";
+}
+
+static void record(const char *op, const char *type, const char *level, int many, double error, double tolerance)
+{
+    int i = 0;
+    while (i < n_results &&
+           (strcmp(results[i].op, op) || strcmp(results[i].type, type) || strcmp(results[i].level, level) || results[i].many != many))
+        i++;
+    assert_true(i < 1024);
+    if (i == n_results)
+        results[n_results++] = (result){op, type, level, many, 0, 0, 0};
+    results[i].n_cases++;
+    results[i].error = fmax(results[i].error, error);
+    results[i].tolerance = fmax(results[i].tolerance, tolerance);
+}
+
+static void check_op(const golden_op *op)
+{
+    char path[128];
+    snprintf(path, sizeof path, "tests/golden/%s.safetensors", op->name);
+    golden *g = golden_open(path);
+    int n_wrong = 0, n_levels = 0;
+    for (int l = 0; l < N_LEVELS; l++) {
+        k3_backend *be = open_level(level_names[l], 2);
+        if (!be) {
+            print_message("%s: skipped on %s, which this machine lacks\n", op->name, level_names[l]);
+            continue;
+        }
+        n_levels++;
+        for (int i = 0; i < golden_n_cases(g); i++) {
+            const char *c = golden_case(g, i);
+            int T = 0;
+            double error = op->run(be, g, c, &T), tolerance = golden_number(g, c, "tol");
+            record(op->name, type_of(g, c), level_names[l], T > 1, error, tolerance);
+            if (!(error <= tolerance)) {
+                print_error("%s %s on %s: error %.3g, allowed %.3g\n", op->name, c, be->name, error, tolerance);
+                n_wrong++;
+            }
+        }
+        be->close(be);
+    }
+    golden_close(g);
+    assert_true(n_levels >= 1);
+    assert_int_equal(n_wrong, 0);
+}
+
+static void op_meets_its_golden_file(void **state)
+{
+    check_op(*state);
+}
+
+static void no_op_is_missing(void **state)
+{
+    (void)state;
+    for (int l = 0; l < N_LEVELS; l++) {
+        k3_backend *be = open_level(level_names[l], 1);
+        if (!be)
+            continue;
+        /* The structure is pointers to functions only, so a NULL among them is an op that is not there. */
+        void *entries[sizeof(k3_ops) / sizeof(void *)];
+        memcpy(entries, be->ops, sizeof entries);
+        assert_int_equal(sizeof entries / sizeof *entries, N_GOLDEN_OPS);
+        for (int i = 0; i < N_GOLDEN_OPS; i++)
+            assert_non_null(entries[i]);
+        be->close(be);
+    }
+}
+
+static void write_results(const char *program)
+{
+    char path[4096];
+    const char *slash = strrchr(program, '/');
+    snprintf(path, sizeof path, "%.*scoverage-ops.tsv", slash ? (int)(slash - program + 1) : 0, program);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    for (int i = 0; i < n_results; i++)
+        fprintf(f, "%s\t%s\tcpu:%s\t%s\t%d\t%.3g\t%.3g\n", results[i].op, results[i].type, results[i].level,
+                results[i].many ? "many" : "one", results[i].n_cases, results[i].error, results[i].tolerance);
+    fclose(f);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    struct CMUnitTest tests[N_GOLDEN_OPS + 1] = {{"no_op_is_missing", no_op_is_missing, NULL, NULL, NULL}};
+    for (int i = 0; i < N_GOLDEN_OPS; i++)
+        tests[i + 1] = (struct CMUnitTest){golden_ops[i].name, op_meets_its_golden_file, NULL, NULL, (void *)(uintptr_t)&golden_ops[i]};
+    int failed = cmocka_run_group_tests_name("ops against golden files", tests, NULL, NULL);
+    write_results(argv[0]);
+    return failed;
+}
