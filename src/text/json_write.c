@@ -9,6 +9,10 @@
 void k3_json_write_string(k3_buffer *out, const char *text, size_t n)
 {
     static const char controls[] = "\b\t\n\f\r", letters[] = "btnfr";
+    if (n == 0) {
+        k3_buffer_add_text(out, "\"\"");
+        return;
+    }
     k3_buffer_add_char(out, '"');
     size_t start = 0;
     for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,6 @@
 #include "text_support.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -274,6 +275,40 @@ static void decoding_gives_the_text_back(void **state)
     k3_vocab_close(vocab);
 }
 
+enum { N_THREADS = 4 };
+
+static void *encode_often(void *arg)
+{
+    const k3_vocab *vocab = arg;
+    static const char text[] = "The messages think: \xe4\xb8\xad 12345 <|open|> aaaaaaaaaaaaaaaaa\r\n";
+    k3_tokens *ids = calloc(1, sizeof *ids);
+    k3_error err;
+    for (int i = 0; ids && i < 200; i++)
+        if (k3_text_encode(vocab, ids, text, sizeof text, i % 2, &err) != K3_OK)
+            break;
+    return ids;
+}
+
+static void one_vocabulary_serves_several_threads(void **state)
+{
+    (void)state;
+    k3_vocab *vocab = open_small_vocab();
+    pthread_t threads[N_THREADS];
+    k3_tokens *alone = encode_often(vocab);
+    for (size_t i = 0; i < N_THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_often, vocab), 0);
+    for (size_t i = 0; i < N_THREADS; i++) {
+        void *ids;
+        assert_int_equal(pthread_join(threads[i], &ids), 0);
+        assert_ids(ids, alone->ids, alone->n, "in a thread");
+        k3_tokens_free(ids);
+        free(ids);
+    }
+    k3_tokens_free(alone);
+    free(alone);
+    k3_vocab_close(vocab);
+}
+
 /* ---- streaming UTF-8 ----------------------------------------------------------------------------------- */
 
 static void b07_a_character_split_over_tokens_comes_out_whole(void **state)
@@ -343,6 +378,7 @@ int main(void)
         cmocka_unit_test(special_names_are_tokens_in_trusted_text_only),
         cmocka_unit_test(invalid_utf8_is_read_as_replacement_characters),
         cmocka_unit_test(decoding_gives_the_text_back),
+        cmocka_unit_test(one_vocabulary_serves_several_threads),
         cmocka_unit_test(b07_a_character_split_over_tokens_comes_out_whole),
         cmocka_unit_test(b09_any_cut_of_a_long_text_lands_on_characters),
         cmocka_unit_test(a_flush_ends_a_broken_character_once),
