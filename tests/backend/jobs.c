@@ -1,0 +1,325 @@
+#include "jobs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SEQUENCES = 3 };
+
+typedef struct piece {
+    int first, n;
+} piece;
+
+/* The next call's rows; 0 when all are done. */
+static int next_piece(piece *p, const job *j, const int **pieces)
+{
+    p->first += p->n;
+    if (p->first >= j->T)
+        return 0;
+    int left = j->T - p->first;
+    p->n = **pieces && **pieces < left ? *(*pieces)++ : left;
+    return 1;
+}
+
+/* Random floats, displaced by one float if the job asks for odd places. */
+static k3_ref input(k3_backend *be, const job *j, random_stream *r, size_t n, float scale)
+{
+    k3_ref ref = k3_at(new_floats(be, n + 1), j->odd ? sizeof(float) : 0);
+    random_floats(r, floats_at(ref), n, scale);
+    return ref;
+}
+
+static k3_ref output(k3_backend *be, const job *j, size_t n)
+{
+    return k3_at(new_floats(be, n + 1), j->odd ? sizeof(float) : 0);
+}
+
+static k3_ref rows_from(k3_ref ref, int first, int width)
+{
+    return k3_at(ref, (uint64_t)first * (uint64_t)width * sizeof(float));
+}
+
+static void collect(job_result *out, k3_ref ref, size_t n)
+{
+    out->values = realloc(out->values, (out->n + n) * sizeof(float));
+    memcpy(out->values + out->n, floats_at(ref), n * sizeof(float));
+    out->n += n;
+}
+
+/* The runs of a piece: sequence s has rows s T / n .. (s + 1) T / n - 1, from position `pos` of its own. */
+static int runs_of(k3_run *runs, const job *j, const piece *p, const k3_ref *states, int pos)
+{
+    int n = 0;
+    for (int s = 0; s < j->n_sequences; s++) {
+        int from = s * j->T / j->n_sequences, to = (s + 1) * j->T / j->n_sequences;
+        int first = from > p->first ? from : p->first, last = to < p->first + p->n ? to : p->first + p->n;
+        if (first < last)
+            runs[n++] = (k3_run){first - p->first, last - first, pos + first - from, states[s]};
+    }
+    return n;
+}
+
+static void run_embed(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    k3_mat table = random_mat(be, &r, j->type, 1 + j->b, j->a, j->odd);
+    k3_ref ids = new_bytes(be, (size_t)j->T * 4), y = output(be, j, (size_t)(j->T * j->a));
+    for (int t = 0; t < j->T; t++)
+        ((int32_t *)k3_host(ids))[t] = random_below(&r, 1 + j->b);
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->embed(be, rows_from(y, p.first, j->a), &table, rows_from(ids, p.first, 1), p.n);
+    collect(out, y, (size_t)(j->T * j->a));
+}
+
+static void run_attnres_mix(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int n = 1 + j->b % 9;
+    k3_ref s = input(be, j, &r, (size_t)j->a, 1.0f / sqrtf((float)j->a)), y = output(be, j, (size_t)(j->T * j->a)), src[9], at[9];
+    for (int i = 0; i < n; i++)
+        src[i] = input(be, j, &r, (size_t)(j->T * j->a), 1);
+    for (piece p = {0}; next_piece(&p, j, &pieces);) {
+        for (int i = 0; i < n; i++)
+            at[i] = rows_from(src[i], p.first, j->a);
+        be->ops->attnres_mix(be, rows_from(y, p.first, j->a), at, n, s, p.n, j->a, 1e-5f);
+    }
+    collect(out, y, (size_t)(j->T * j->a));
+}
+
+/* Strides larger than the row. */
+static void run_rmsnorm(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int xs = j->a + j->b, ys = j->a + 3;
+    k3_ref x = input(be, j, &r, (size_t)(j->T * xs), 1), w = input(be, j, &r, (size_t)j->a, 1), y = output(be, j, (size_t)(j->T * ys));
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->rmsnorm(be, rows_from(y, p.first, ys), rows_from(x, p.first, xs), w, p.n, j->a, ys, xs, 1e-5f);
+    collect(out, y, (size_t)(j->T * ys));
+}
+
+/* Two projections of one input. */
+static void run_matmul(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    k3_mat w[2] = {random_mat(be, &r, j->type, j->b, j->a, j->odd), random_mat(be, &r, j->type, 1 + j->b / 2, j->a, !j->odd)};
+    k3_ref x = input(be, j, &r, (size_t)(j->T * j->a), 1), y[2];
+    for (int i = 0; i < 2; i++)
+        y[i] = output(be, j, (size_t)(j->T * w[i].rows));
+    for (piece p = {0}; next_piece(&p, j, &pieces);) {
+        k3_proj proj[2] = {{&w[0], rows_from(y[0], p.first, w[0].rows)}, {&w[1], rows_from(y[1], p.first, w[1].rows)}};
+        be->ops->matmul(be, proj, 2, rows_from(x, p.first, j->a), p.n);
+    }
+    collect(out, y[0], (size_t)(j->T * w[0].rows));
+    collect(out, y[1], (size_t)(j->T * w[1].rows));
+}
+
+static void run_shortconv(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int width = 1 + j->b % 8;
+    k3_ref u = input(be, j, &r, (size_t)(j->T * j->a), 1), w = input(be, j, &r, (size_t)(j->a * width), 0.5f);
+    k3_ref y = output(be, j, (size_t)(j->T * j->a)), window[MAX_SEQUENCES];
+    for (int s = 0; s < j->n_sequences; s++)
+        window[s] = input(be, j, &r, (size_t)((width - 1) * j->a), 1);
+    for (piece p = {0}; next_piece(&p, j, &pieces);) {
+        k3_run runs[MAX_SEQUENCES];
+        int n = runs_of(runs, j, &p, window, 0);
+        be->ops->shortconv(be, rows_from(y, p.first, j->a), rows_from(u, p.first, j->a), w, runs, n, j->a, width);
+    }
+    collect(out, y, (size_t)(j->T * j->a));
+    for (int s = 0; s < j->n_sequences; s++)
+        collect(out, window[s], (size_t)((width - 1) * j->a));
+}
+
+static void run_l2norm(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int H = 1 + j->b % 5, width = H * j->a;
+    k3_ref x = input(be, j, &r, (size_t)(j->T * width), 1), y = output(be, j, (size_t)(j->T * width));
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->l2norm(be, rows_from(y, p.first, width), rows_from(x, p.first, width), p.n, H, j->a, 1e-6f, 0.25f);
+    collect(out, y, (size_t)(j->T * width));
+}
+
+static void run_kda_gate(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int H = 1 + j->b % 5, width = H * j->a;
+    size_t n = (size_t)(j->T * width), n_beta = (size_t)(j->T * H);
+    k3_ref z = input(be, j, &r, n, 2), b = input(be, j, &r, n_beta, 2), a_log = input(be, j, &r, (size_t)H, 0.7f);
+    k3_ref bias = input(be, j, &r, (size_t)width, 0.5f), alpha = output(be, j, n), g = output(be, j, n), beta = output(be, j, n_beta);
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->kda_gate(be, rows_from(alpha, p.first, width), rows_from(g, p.first, width), rows_from(beta, p.first, H),
+                          rows_from(z, p.first, width), rows_from(b, p.first, H), a_log, bias, p.n, H, j->a, -5);
+    collect(out, alpha, n);
+    collect(out, g, n);
+    collect(out, beta, n_beta);
+}
+
+static void run_kda_recur(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int H = 1 + j->b % 5, D = j->a, width = H * D;
+    size_t n = (size_t)(j->T * width), n_state = (size_t)(width * D);
+    float unit = 1.0f / sqrtf((float)D);
+    k3_ref q = input(be, j, &r, n, unit), k = input(be, j, &r, n, unit), v = input(be, j, &r, n, 1), alpha = input(be, j, &r, n, 1);
+    k3_ref beta = input(be, j, &r, (size_t)(j->T * H), 1), o = output(be, j, n), state[MAX_SEQUENCES];
+    for (size_t i = 0; i < n; i++)
+        floats_at(alpha)[i] = expf(-fabsf(floats_at(alpha)[i]));
+    for (size_t i = 0; i < (size_t)(j->T * H); i++)
+        floats_at(beta)[i] = 1 / (1 + expf(floats_at(beta)[i]));
+    for (int s = 0; s < j->n_sequences; s++)
+        state[s] = input(be, j, &r, n_state, 1);
+    for (piece p = {0}; next_piece(&p, j, &pieces);) {
+        k3_run runs[MAX_SEQUENCES];
+        int n_runs = runs_of(runs, j, &p, state, 0);
+        be->ops->kda_recur(be, rows_from(o, p.first, width), rows_from(q, p.first, width), rows_from(k, p.first, width),
+                           rows_from(v, p.first, width), rows_from(alpha, p.first, width), rows_from(beta, p.first, H), runs, n_runs, H, D);
+    }
+    collect(out, o, n);
+    for (int s = 0; s < j->n_sequences; s++)
+        collect(out, state[s], n_state);
+}
+
+static void run_gate_rmsnorm(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int H = 1 + j->b % 5, width = H * j->a;
+    size_t n = (size_t)(j->T * width);
+    k3_ref o = input(be, j, &r, n, 1), w = input(be, j, &r, (size_t)j->a, 1), gate = input(be, j, &r, n, 4), y = output(be, j, n);
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->gate_rmsnorm(be, rows_from(y, p.first, width), rows_from(o, p.first, width), w, rows_from(gate, p.first, width), p.n, H,
+                              j->a, 1e-5f);
+    collect(out, y, n);
+}
+
+/* A cache of `most` rows, NaN where no row has been written. A bf16 one comes filled up to `n` rows: appending would round the norms of
+ * different levels to different neighbours. */
+static k3_ref new_cache(k3_backend *be, random_stream *r, k3_type type, int width, int n, int most)
+{
+    k3_ref cache = new_bytes(be, (size_t)(most * width) * 4);
+    memset(k3_host(cache), 0xff, (size_t)(most * width) * 4);
+    for (int i = 0; type == K3_BF16 && i < n * width; i++) {
+        float x = random_float(r);
+        memcpy((uint16_t *)k3_host(cache) + i, (char *)&x + 2, 2);
+    }
+    return cache;
+}
+
+/* Attention over a cache of f32, which is appended to before each call, or bf16, by the seed. kv_b takes the job's weight type. */
+static void run_mla(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int granule = k3_type_granule(j->type), kv = (j->a % 150 + granule) / granule * granule, before = j->b % 140;
+    k3_mla_dims d = {1 + j->b % 18, 5 + j->b % 20, 1 + j->a % 9, 3 + j->a % 30, kv, j->seed & 1 ? K3_BF16 : K3_F32};
+    int width = kv + d.rope, q_width = d.heads * (d.nope + d.rope), o_width = d.heads * d.v;
+    k3_mat kv_b = random_mat(be, &r, j->type, d.heads * (d.nope + d.v), kv, j->odd);
+    k3_ref q = input(be, j, &r, (size_t)(j->T * q_width), 0.5f), ckv = input(be, j, &r, (size_t)(j->T * width), 1);
+    k3_ref old = input(be, j, &r, (size_t)((before + 1) * width), 1), w = input(be, j, &r, (size_t)kv, 1), cache[MAX_SEQUENCES];
+    k3_ref o = output(be, j, (size_t)(j->T * o_width));
+    for (int s = 0; s < j->n_sequences; s++) {
+        int n = (s + 1) * j->T / j->n_sequences - s * j->T / j->n_sequences;
+        cache[s] = new_cache(be, &r, d.cache, width, before + n, before + j->T + 3);
+        k3_run run = {0, before, 0, cache[s]};
+        if (d.cache == K3_F32)
+            be->ops->mla_append(be, old, w, &run, 1, &d, 1e-5f);
+    }
+    for (piece p = {0}; next_piece(&p, j, &pieces);) {
+        k3_run runs[MAX_SEQUENCES];
+        int n = runs_of(runs, j, &p, cache, before);
+        if (d.cache == K3_F32)
+            be->ops->mla_append(be, rows_from(ckv, p.first, width), w, runs, n, &d, 1e-5f);
+        be->ops->mla_attend(be, rows_from(o, p.first, o_width), rows_from(q, p.first, q_width), &kv_b, runs, n, &d, 0.3f);
+    }
+    collect(out, o, (size_t)(j->T * o_width));
+}
+
+static void run_gate_mul(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    size_t n = (size_t)(j->T * j->a);
+    k3_ref x = input(be, j, &r, n, 1), gate = input(be, j, &r, n, 6), y = output(be, j, n);
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->gate_mul(be, rows_from(y, p.first, j->a), rows_from(x, p.first, j->a), rows_from(gate, p.first, j->a),
+                          (int64_t)p.n * j->a);
+    collect(out, y, n);
+}
+
+static void run_situ_glu(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    size_t n = (size_t)(j->T * j->a);
+    k3_ref g = input(be, j, &r, n, 6), u = input(be, j, &r, n, 20), y = output(be, j, n);
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->situ_glu(be, rows_from(y, p.first, j->a), rows_from(g, p.first, j->a), rows_from(u, p.first, j->a), (int64_t)p.n * j->a, 4,
+                          j->b % 3 ? 25 : INFINITY);
+    collect(out, y, n);
+}
+
+static void run_router_topk(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    int E = j->a + 1, K = 1 + j->b % (E < 20 ? E : 20);
+    k3_ref logits = input(be, j, &r, (size_t)(j->T * E), 2), bias = input(be, j, &r, (size_t)E, 0.1f);
+    k3_ref ids = new_bytes(be, (size_t)(j->T * K) * 4), weights = output(be, j, (size_t)(j->T * K));
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->router_topk(be, rows_from(ids, p.first, K), rows_from(weights, p.first, K), rows_from(logits, p.first, E), bias, p.n, E, K,
+                             j->b % 2, 2.5f);
+    for (int i = 0; i < j->T * K; i++)
+        floats_at(ids)[i] = (float)((int32_t *)k3_host(ids))[i];
+    collect(out, weights, (size_t)(j->T * K));
+    collect(out, ids, (size_t)(j->T * K));
+}
+
+static void run_moe_experts(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    enum { E = 6 };
+    random_stream r = {j->seed};
+    int L = 32 * (1 + j->a % 5), I = 32 * (1 + j->b % 4), K = 1 + j->b % 4;
+    k3_expert experts[E];
+    const k3_expert *table[E];
+    for (int e = 0; e < E; e++) {
+        experts[e] = (k3_expert){random_mat(be, &r, K3_MXFP4, I, L, j->odd), random_mat(be, &r, K3_MXFP4, I, L, 0),
+                                 random_mat(be, &r, K3_MXFP4, L, I, j->odd)};
+        table[e] = &experts[e];
+    }
+    k3_ref z = input(be, j, &r, (size_t)(j->T * L), 1), weights = input(be, j, &r, (size_t)(j->T * K), 1);
+    k3_ref y = output(be, j, (size_t)(j->T * L));
+    int32_t *ids = malloc((size_t)(j->T * K) * sizeof *ids);
+    for (int t = 0; t < j->T; t++)
+        for (int k = 0, first = random_below(&r, E); k < K; k++)
+            ids[t * K + k] = (first + k * 5) % E;
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->moe_experts(be, rows_from(y, p.first, L), rows_from(z, p.first, L), ids + p.first * K, rows_from(weights, p.first, K),
+                             table, p.n, K, 4, 25);
+    free(ids);
+    collect(out, y, (size_t)(j->T * L));
+}
+
+static void run_add(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    random_stream r = {j->seed};
+    size_t n = (size_t)(j->T * j->a);
+    k3_ref a = input(be, j, &r, n, 1), b = input(be, j, &r, n, 1), y = output(be, j, n);
+    for (piece p = {0}; next_piece(&p, j, &pieces);)
+        be->ops->add(be, rows_from(y, p.first, j->a), rows_from(a, p.first, j->a), rows_from(b, p.first, j->a), (int64_t)p.n * j->a);
+    collect(out, y, n);
+}
+
+const job_op job_ops[N_JOB_OPS] = {
+    {"embed", run_embed, 0, 1},
+    {"attnres_mix", run_attnres_mix, 4e-6, 0},
+    {"rmsnorm", run_rmsnorm, 1e-6, 0},
+    {"matmul", run_matmul, 2e-6, 1},
+    {"shortconv", run_shortconv, 1e-6, 0},
+    {"l2norm", run_l2norm, 1e-6, 0},
+    {"kda_gate", run_kda_gate, 4e-6, 0},
+    {"kda_recur", run_kda_recur, 1e-5, 0},
+    {"gate_rmsnorm", run_gate_rmsnorm, 1e-6, 0},
+    {"mla", run_mla, 1e-5, 1},
+    {"gate_mul", run_gate_mul, 1e-6, 0},
+    {"situ_glu", run_situ_glu, 1e-6, 0},
+    {"router_topk", run_router_topk, 1e-6, 0},
+    {"moe_experts", run_moe_experts, 1e-5, 0},
+    {"add", run_add, 0, 0},
+};
