@@ -1,0 +1,309 @@
+/* What surrounds the ops: opening by name, memory, budget, statistics, kept failures and refusals. */
+#include "fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+static k3_backend *open_any(void)
+{
+    k3_backend *be;
+    k3_error err;
+    if (k3_backend_open(&be, &(k3_backend_config){"auto", 2}, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    return be;
+}
+
+/* The kept failure has this status and names each of the words; afterwards nothing is kept. */
+static void fails_with(k3_backend *be, k3_status status, const char *a, const char *b)
+{
+    k3_error err = {0};
+    assert_int_equal(be->sync(be, &err), status);
+    if (!strstr(err.text, a) || !strstr(err.text, b))
+        fail_msg("\"%s\" names neither \"%s\" nor \"%s\"", err.text, a, b);
+    assert_int_equal(be->sync(be, &err), K3_OK);
+}
+
+static void refused(const char *name, k3_status status, const char *word)
+{
+    k3_backend *be = NULL;
+    k3_error err = {0};
+    assert_int_equal(k3_backend_open(&be, &(k3_backend_config){name, 1}, &err), status);
+    assert_null(be);
+    if (!strstr(err.text, word))
+        fail_msg("\"%s\" does not name \"%s\"", err.text, word);
+}
+
+static void names_open_what_they_say(void **state)
+{
+    (void)state;
+    static const char *const names[] = {NULL, "auto", "cpu", "cpu:", "cpu:scalar"};
+    for (int i = 0; i < 5; i++) {
+        k3_backend *be;
+        k3_error err;
+        assert_int_equal(k3_backend_open(&be, &(k3_backend_config){names[i], 1}, &err), K3_OK);
+        assert_non_null(strstr(be->describe(be), be->name));
+        if (i == 4)
+            assert_string_equal(be->name, "cpu:scalar");
+        be->close(be);
+    }
+    k3_backend *be;
+    assert_int_equal(k3_backend_open(&be, NULL, NULL), K3_OK);
+    be->close(be);
+}
+
+static void unknown_names_list_what_there_is(void **state)
+{
+    (void)state;
+    refused("gpu", K3_E_INVALID, "cpu:avx512");
+    refused("cpuscalar", K3_E_INVALID, "\"cpuscalar\"");
+    refused("", K3_E_INVALID, "cpu");
+    refused("cpu:avx3", K3_E_INVALID, "scalar, avx2, avx512");
+    refused("cpu:scalar2", K3_E_INVALID, "\"scalar2\"");
+}
+
+static void memory_is_zeroed_and_aligned(void **state)
+{
+    (void)state;
+    k3_backend *be = open_any();
+    static const size_t sizes[] = {0, 1, 63, 4096, (size_t)1 << 20, ((size_t)5 << 20) + 3};
+    for (int i = 0; i < 6; i++) {
+        k3_ref ref = new_bytes(be, sizes[i]);
+        unsigned char *at = k3_host(ref);
+        assert_int_equal((uintptr_t)at % 64, 0);
+        for (size_t b = 0; b < sizes[i]; b++)
+            assert_int_equal(at[b], 0);
+        memset(at, 1, sizes[i]);
+        be->memory->release(be, ref.buf);
+    }
+    be->memory->release(be, NULL);
+    k3_memory_info info;
+    be->memory->info(be, &info);
+    assert_int_equal(info.used, 0);
+    assert_int_equal(info.n_buffers, 0);
+    be->close(be);
+}
+
+static void budget_is_kept(void **state)
+{
+    (void)state;
+    k3_backend *be = open_any();
+    be->memory->set_budget(be, 1000);
+    k3_ref a = new_bytes(be, 600);
+    assert_null(be->memory->alloc(be, 401, "the second buffer"));
+    fails_with(be, K3_E_NOMEM, "the second buffer", "401");
+    k3_ref b = new_bytes(be, 400);
+    char page[64];
+    k3_buf *wrapped = be->memory->wrap(be, page, sizeof page, "host pages"); /* memory that exists already costs no budget */
+    assert_non_null(wrapped);
+    k3_memory_info info;
+    be->memory->info(be, &info);
+    assert_int_equal(info.used, 1000);
+    assert_int_equal(info.budget, 1000);
+    assert_int_equal(info.n_buffers, 3);
+    be->memory->release(be, a.buf);
+    be->memory->set_budget(be, 300); /* below what is in use: nothing new, nothing lost */
+    assert_null(be->memory->alloc(be, 1, "one byte"));
+    fails_with(be, K3_E_NOMEM, "one byte", "300");
+    assert_null(be->memory->alloc(be, UINT64_MAX, "everything"));
+    fails_with(be, K3_E_NOMEM, "everything", "budget");
+    be->memory->set_budget(be, 0);
+    assert_null(be->memory->alloc(be, UINT64_MAX / 2, "half of everything"));
+    fails_with(be, K3_E_NOMEM, "half of everything", "bytes");
+    be->memory->release(be, b.buf);
+    be->close(be); /* releases `wrapped` */
+}
+
+static void copies_stay_inside(void **state)
+{
+    (void)state;
+    k3_backend *be = open_any();
+    k3_ref a = put_bytes(be, "abcdefgh", 8), b = new_bytes(be, 8);
+    char text[9] = {0};
+    be->memory->copy(be, k3_at(b, 2), a, 6);
+    be->memory->download(be, text, b, 8);
+    assert_memory_equal(text, "\0\0abcdef", 8);
+    be->memory->copy(be, k3_at(a, 1), a, 7); /* places may overlap */
+    be->memory->download(be, text, a, 8);
+    assert_memory_equal(text, "aabcdefg", 8);
+    must_sync(be);
+    be->memory->upload(be, k3_at(a, 5), "xyzw", 4);
+    fails_with(be, K3_E_INVALID, "upload", "8");
+    be->memory->download(be, text, k3_at(a, 9), 1);
+    fails_with(be, K3_E_INVALID, "download", "8");
+    be->memory->copy(be, b, k3_at(a, 1), 8);
+    fails_with(be, K3_E_INVALID, "copy", "8");
+    be->memory->upload(be, (k3_ref){NULL, 0}, "x", 1);
+    fails_with(be, K3_E_INVALID, "upload", "0");
+    char host[4] = "hos";
+    k3_buf *wrapped = be->memory->wrap(be, host, 4, "host");
+    be->memory->upload(be, (k3_ref){wrapped, 0}, "new", 4);
+    assert_string_equal(host, "new");
+    be->close(be);
+}
+
+static void first_failure_is_kept(void **state)
+{
+    (void)state;
+    k3_backend *be = open_any();
+    float rows[4] = {1, 2, 3, 4};
+    k3_mat table = {K3_F32, 2, 2, put_floats(be, rows, 4), {NULL, 0}};
+    int32_t ids[3] = {1, 2, -1};
+    k3_ref y = put_floats(be, (float[6]){9, 9, 9, 9, 9, 9}, 6);
+    be->ops->embed(be, y, &table, put_bytes(be, ids, sizeof ids), 3);
+    be->ops->attnres_mix(be, y, &y, 0, y, 1, 1, 0);
+    fails_with(be, K3_E_INVALID, "embed: row 1 asks for id 2", "0 to 1");
+    assert_true(floats_at(y)[0] == 3 && floats_at(y)[1] == 4 && floats_at(y)[2] == 0 && floats_at(y)[5] == 0);
+    be->close(be);
+}
+
+static void statistics_count_and_reset(void **state)
+{
+    (void)state;
+    k3_backend *be = open_any();
+    random_stream r = {1};
+    k3_mat w = random_mat(be, &r, K3_INT4_G64, 10, 128, 0);
+    k3_proj proj = {&w, new_floats(be, 10)};
+    k3_ref x = new_floats(be, 128);
+    k3_op_stat stats[32];
+    int n = be->stats(be, stats, 32, 1), seen = 0;
+    assert_int_equal(n, 17);
+    assert_int_equal(be->stats(be, stats, 0, 0), n);
+    be->ops->matmul(be, &proj, 1, x, 1);
+    be->ops->matmul(be, &proj, 1, x, 1);
+    be->stats(be, stats, 32, 1);
+    for (int i = 0; i < n; i++)
+        if (strcmp(stats[i].name, "matmul") == 0) {
+            assert_int_equal(stats[i].calls, 2);
+            assert_int_equal(stats[i].bytes, 2 * 10 * (64 + 8));
+            assert_true(stats[i].nanoseconds > 0);
+            seen++;
+        } else {
+            assert_int_equal(stats[i].calls, 0);
+        }
+    assert_int_equal(seen, 1);
+    be->stats(be, stats, 32, 0);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(stats[i].calls, 0);
+    be->close(be);
+}
+
+static void types_are_refused_by_name(void **state)
+{
+    (void)state;
+    k3_backend *be = open_any();
+    random_stream r = {2};
+    k3_ref x = new_floats(be, 4096), y = new_floats(be, 4096), ids = new_bytes(be, 64);
+    k3_mat good = random_mat(be, &r, K3_MXFP4, 32, 32, 0), unknown = good, odd = good, bare = good,
+           wide = random_mat(be, &r, K3_F32, 2, 33, 0);
+    unknown.type = K3_N_TYPES;
+    odd.cols = 33;
+    bare.scale.buf = NULL;
+    be->ops->matmul(be, &(k3_proj){&unknown, y}, 1, x, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "matmul", "unknown");
+    be->ops->matmul(be, &(k3_proj){&odd, y}, 1, x, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "matmul: a mxfp4", "multiple of 32");
+    be->ops->matmul(be, &(k3_proj){&bare, y}, 1, x, 1);
+    fails_with(be, K3_E_INVALID, "matmul: a mxfp4", "scales");
+    be->ops->matmul(be, (k3_proj[2]){{&good, y}, {&wide, y}}, 2, x, 1);
+    fails_with(be, K3_E_INVALID, "projection 1 takes 33", "32");
+    be->ops->embed(be, y, &unknown, ids, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "embed", "unknown");
+
+    k3_mla_dims d = {1, 16, 8, 16, 32, K3_INT8};
+    k3_run run = {0, 1, 0, y};
+    be->ops->mla_append(be, x, x, &run, 1, &d, 0);
+    fails_with(be, K3_E_UNSUPPORTED, "mla_append", "int8");
+    be->ops->mla_attend(be, x, x, &good, &run, 1, &d, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "mla_attend", "int8");
+    d.cache = K3_F32;
+    be->ops->mla_attend(be, x, x, &unknown, &run, 1, &d, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "mla_attend", "unknown");
+    d.heads = 2;
+    be->ops->mla_attend(be, x, x, &good, &run, 1, &d, 1);
+    fails_with(be, K3_E_INVALID, "mla_attend: kv_b is [32, 32]", "[64, 32]");
+
+    k3_expert fine = {good, good, good}, coded = {good, random_mat(be, &r, K3_INT8, 32, 32, 0), good}, bent = fine;
+    bent.w2 = random_mat(be, &r, K3_MXFP4, 64, 32, 0);
+    const k3_expert *table[4] = {&fine, &coded, NULL, &bent};
+    be->ops->moe_experts(be, y, x, (int32_t[2]){0, 1}, x, table, 1, 2, 4, 25);
+    fails_with(be, K3_E_UNSUPPORTED, "w3 of expert 1 is int8", "mxfp4");
+    be->ops->moe_experts(be, y, x, (int32_t[2]){0, 2}, x, table, 1, 2, 4, 25);
+    fails_with(be, K3_E_INVALID, "moe_experts", "expert 2");
+    be->ops->moe_experts(be, y, x, (int32_t[2]){0, -3}, x, table, 1, 2, 4, 25);
+    fails_with(be, K3_E_INVALID, "moe_experts", "expert -3");
+    be->ops->moe_experts(be, y, x, (int32_t[2]){0, 3}, x, table, 1, 2, 4, 25);
+    fails_with(be, K3_E_INVALID, "w2 of expert 3 is [64, 32]", "[32, 32]");
+    be->close(be);
+}
+
+static void shapes_are_refused(void **state)
+{
+    (void)state;
+    k3_backend *be = open_any();
+    k3_ref x = new_floats(be, 4096), src[33];
+    for (int i = 0; i < 33; i++)
+        src[i] = x;
+    be->ops->attnres_mix(be, x, src, 33, x, 1, 1, 0);
+    fails_with(be, K3_E_UNSUPPORTED, "attnres_mix", "33");
+    k3_run run = {0, 1, 0, x};
+    be->ops->shortconv(be, x, x, x, &run, 1, 8, 9);
+    fails_with(be, K3_E_UNSUPPORTED, "shortconv", "9");
+    be->ops->router_topk(be, x, x, x, x, 1, 4, 5, 1, 1);
+    fails_with(be, K3_E_INVALID, "router_topk", "5");
+    be->close(be);
+}
+
+/* At every level: the row is named and its ids stay inside the table. */
+static void a_nan_in_the_router_is_named(void **state)
+{
+    (void)state;
+    for (int l = 0; l < N_LEVELS; l++) {
+        k3_backend *be = open_level(level_names[l], 1);
+        if (!be)
+            continue;
+        float logits[3 * 20] = {0};
+        logits[2 * 20 + 19] = NAN;
+        k3_ref ids = new_bytes(be, 3 * 4 * 4), weights = new_floats(be, 12), bias = new_floats(be, 20);
+        be->ops->router_topk(be, ids, weights, put_floats(be, logits, 60), bias, 3, 20, 4, 1, 1);
+        fails_with(be, K3_E_NUMERIC, "router_topk", "row 2");
+        for (int i = 0; i < 12; i++)
+            assert_in_range(((int32_t *)k3_host(ids))[i], 0, 19);
+        be->close(be);
+    }
+}
+
+static void type_table_is_the_contract(void **state)
+{
+    (void)state;
+    static const struct {
+        k3_type type;
+        const char *name;
+        size_t row, scale;
+        int granule;
+    } want[] = {
+        {K3_F32, "f32", 512, 0, 1},  {K3_BF16, "bf16", 256, 0, 1},         {K3_INT8, "int8", 128, 4, 1},
+        {K3_INT4, "int4", 64, 4, 2}, {K3_INT4_G64, "int4_g64", 64, 8, 64}, {K3_INT3_G64, "int3_g64", 48, 8, 64},
+        {K3_INT2, "int2", 32, 4, 4}, {K3_MXFP4, "mxfp4", 64, 4, 32},
+    };
+    for (int i = 0; i < K3_N_TYPES; i++) {
+        assert_int_equal(want[i].type, i);
+        assert_string_equal(k3_type_name(want[i].type), want[i].name);
+        assert_int_equal(k3_type_row_bytes(want[i].type, 128), want[i].row);
+        assert_int_equal(k3_type_scale_bytes(want[i].type, 128), want[i].scale);
+        assert_int_equal(k3_type_granule(want[i].type), want[i].granule);
+    }
+    assert_string_equal(k3_type_name(K3_N_TYPES), "unknown");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_open_what_they_say),     cmocka_unit_test(unknown_names_list_what_there_is),
+        cmocka_unit_test(memory_is_zeroed_and_aligned), cmocka_unit_test(budget_is_kept),
+        cmocka_unit_test(copies_stay_inside),           cmocka_unit_test(first_failure_is_kept),
+        cmocka_unit_test(statistics_count_and_reset),   cmocka_unit_test(types_are_refused_by_name),
+        cmocka_unit_test(shapes_are_refused),           cmocka_unit_test(a_nan_in_the_router_is_named),
+        cmocka_unit_test(type_table_is_the_contract),
+    };
+    return cmocka_run_group_tests_name("services", tests, NULL, NULL);
+}
