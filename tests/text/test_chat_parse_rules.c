@@ -327,6 +327,7 @@ static void a_channel_opens_once(void **state)
     assert_parses(1, "a}think|{think|b}think|{response|x}response|{think|c}think|{response|y$", "a", "x", "", "stop");
     assert_parses(0, "{think|a}think|{response|x}response|$", "a", "x", "", "stop");
     assert_parses(1, "a}think|{tools|" CALL("f") "}call|}tools|{response|x$", "a", "x", "f {}\n", "tool_calls");
+    assert_parses(0, "a{tools|" CALL("f") "}call|}tools|{response|b$", "", "a", "f {}\n", "tool_calls");
 }
 
 static void b07_a_split_character_comes_out_whole_and_a_broken_one_as_a_mark(void **state)

@@ -203,6 +203,14 @@ static void b19_every_id_decodes_and_no_other(void **state)
     k3_vocab_close(vocab);
 }
 
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    fclose(f);
+}
+
 static void b14_a_folder_with_tiktoken_model_alone_opens(void **state)
 {
     (void)state;
@@ -215,9 +223,7 @@ static void b14_a_folder_with_tiktoken_model_alone_opens(void **state)
     int n;
     char *model = small_model_text(&n);
     snprintf(path, sizeof path, "%s/tiktoken.model", folder);
-    FILE *f = fopen(path, "wb");
-    assert_int_equal(fwrite(model, 1, strlen(model), f), strlen(model));
-    fclose(f);
+    write_file(path, model);
     assert_int_equal(k3_vocab_open(&vocab, folder, n + 256, &err), K3_OK);
     assert_int_equal(k3_vocab_special(vocab, "<|sep|>"), n + 5);
     k3_vocab_close(vocab);
@@ -225,6 +231,33 @@ static void b14_a_folder_with_tiktoken_model_alone_opens(void **state)
     snprintf(text, sizeof text, "%s: tiktoken.model: ", folder);
     assert_int_equal(strncmp(err.text, text, strlen(text)), 0);
     unlink(path);
+    rmdir(folder);
+    free(model);
+}
+
+static void the_config_of_the_folder_is_read(void **state)
+{
+    (void)state;
+    char folder[] = P_tmpdir "/k3-vocab-XXXXXX", model_path[sizeof folder + 32], config_path[sizeof folder + 32], config[128];
+    assert_non_null(mkdtemp(folder));
+    k3_vocab *vocab;
+    k3_error err = {0};
+    int n;
+    char *model = small_model_text(&n);
+    snprintf(model_path, sizeof model_path, "%s/tiktoken.model", folder);
+    snprintf(config_path, sizeof config_path, "%s/tokenizer_config.json", folder);
+    snprintf(config, sizeof config, "{\"added_tokens_decoder\": {\"%d\": {\"content\": \"<|mine|>\"}}}", n + 7);
+    write_file(model_path, model);
+    write_file(config_path, config);
+    assert_int_equal(k3_vocab_open(&vocab, folder, n + 256, &err), K3_OK);
+    assert_int_equal(k3_vocab_special(vocab, "<|mine|>"), n + 7);
+    assert_int_equal(k3_vocab_special(vocab, "<|sep|>"), -1);
+    k3_vocab_close(vocab);
+    write_file(config_path, "{");
+    assert_int_equal(k3_vocab_open(&vocab, folder, n + 256, &err), K3_E_FORMAT);
+    assert_non_null(strstr(err.text, "tokenizer_config.json: line 1, column 2: "));
+    unlink(model_path);
+    unlink(config_path);
     rmdir(folder);
     free(model);
 }
@@ -240,6 +273,7 @@ int main(void)
         cmocka_unit_test(b20_names_stand_at_their_own_ids_across_gaps),
         cmocka_unit_test(broken_configs_are_refused),
         cmocka_unit_test(b14_a_folder_with_tiktoken_model_alone_opens),
+        cmocka_unit_test(the_config_of_the_folder_is_read),
         cmocka_unit_test(b19_every_id_decodes_and_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
