@@ -37,11 +37,17 @@ static inline uint16_t k3_bf16_of(float x)
     return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
-/* 2^(byte - 127). Byte 0 is the subnormal 2^-127, not zero; byte 255 is NaN, which the exponent bits alone would read as infinity. */
-static inline float k3_e8m0(unsigned byte)
+/* 2^(byte - 127) as bits. Byte 0 is the subnormal 2^-127, not zero; byte 255 is NaN, which the exponent bits alone would read as infinity.
+ * A table, because a vector kernel can then broadcast a scale straight from memory. */
+#define K3_E8M0(byte) ((byte) == 0 ? 0x00400000u : (byte) == 255 ? 0x7fc00000u : (uint32_t)(byte) << 23)
+#define K3_E8M0_4(byte) K3_E8M0(byte), K3_E8M0((byte) + 1), K3_E8M0((byte) + 2), K3_E8M0((byte) + 3)
+#define K3_E8M0_16(byte) K3_E8M0_4(byte), K3_E8M0_4((byte) + 4), K3_E8M0_4((byte) + 8), K3_E8M0_4((byte) + 12)
+#define K3_E8M0_64(byte) K3_E8M0_16(byte), K3_E8M0_16((byte) + 16), K3_E8M0_16((byte) + 32), K3_E8M0_16((byte) + 48)
+static const uint32_t k3_e8m0_bits[256] = {K3_E8M0_64(0), K3_E8M0_64(64), K3_E8M0_64(128), K3_E8M0_64(192)};
+
+static inline float k3_e8m0(unsigned char byte)
 {
-    uint32_t bits = byte == 0 ? 0x00400000u : byte == 255 ? 0x7fc00000u : (uint32_t)byte << 23;
-    return k3_float_of_bits(bits);
+    return k3_float_of_bits(k3_e8m0_bits[byte]);
 }
 
 /* Bit 3 is the sign; code 8 is negative zero. */

@@ -59,7 +59,22 @@ static inline __m512i k3_two_bit_codes(const unsigned char *at)
     return _mm512_srlv_epi32(_mm512_set1_epi32(k3_load_word(at)), shifts);
 }
 
-/* Weights col .. col+15, col a multiple of 16, times `group`, the scale of their group, if the type has groups. */
+/* What k3_weights needs of the group that column `col` lies in: the values of its codes, scaled. Nothing for types without groups. */
+static inline __attribute__((always_inline)) vf k3_group(k3_type type, const unsigned char *scale, int col)
+{
+    switch (type) {
+    case K3_INT4_G64:
+        return vf_mul(k3_int4_table(), vf_set(k3_load_f32(scale, (size_t)(col / 64))));
+    case K3_INT3_G64:
+        return vf_mul(k3_int3_table(), vf_set(k3_load_f32(scale, (size_t)(col / 64))));
+    case K3_MXFP4:
+        return vf_mul(k3_e2m1_table(), vf_set(k3_e8m0(scale[col / 32])));
+    default:
+        return vf_zero();
+    }
+}
+
+/* Weights col .. col+15, col a multiple of 16; `group` is k3_group of col. */
 static inline __attribute__((always_inline)) vf k3_weights(k3_type type, const unsigned char *codes, vf group, int col)
 {
     switch (type) {
@@ -72,13 +87,13 @@ static inline __attribute__((always_inline)) vf k3_weights(k3_type type, const u
     case K3_INT4:
         return _mm512_permutexvar_ps(k3_nibbles(codes + col / 2), k3_int4_table());
     case K3_INT4_G64:
-        return vf_mul(_mm512_permutexvar_ps(k3_nibbles(codes + col / 2), k3_int4_table()), group);
+        return _mm512_permutexvar_ps(k3_nibbles(codes + col / 2), group);
     case K3_INT3_G64:
-        return vf_mul(_mm512_permutexvar_ps(k3_three_bit_codes(codes + col / 16 * 6), k3_int3_table()), group);
+        return _mm512_permutexvar_ps(k3_three_bit_codes(codes + col / 16 * 6), group);
     case K3_INT2:
         return _mm512_permutexvar_ps(k3_two_bit_codes(codes + col / 4), k3_int2_table());
     default:
-        return vf_mul(_mm512_permutexvar_ps(k3_nibbles(codes + col / 2), k3_e2m1_table()), group);
+        return _mm512_permutexvar_ps(k3_nibbles(codes + col / 2), group);
     }
 }
 

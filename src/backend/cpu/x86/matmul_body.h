@@ -11,15 +11,6 @@
  */
 enum { SPAN = 512, TILE_ROWS = 8, TILE_T = 64, MICRO_ROWS = 4, MICRO_T = 6, STEP = 32 };
 
-K3_INLINE vf group_scale(k3_type type, const unsigned char *scale, int col)
-{
-    if (type == K3_MXFP4)
-        return vf_set(k3_e8m0(scale[col / 32]));
-    if (type == K3_INT4_G64 || type == K3_INT3_G64)
-        return vf_set(k3_load_f32(scale, (size_t)(col / 64)));
-    return vf_zero();
-}
-
 /* The last n < VF_LANES columns; only types without groups have such. */
 static vf last_weights(k3_type type, const unsigned char *codes, const unsigned char *scale, int col, int n)
 {
@@ -47,7 +38,7 @@ K3_INLINE void gemv_rows(float *y, const float *x, const k3_cpu_mat *w, int r, c
     }
     for (; c + STEP <= cols; c += STEP) {
         for (int i = 0; i < rows; i++)
-            group[i] = group_scale(type, scale[i], c);
+            group[i] = k3_group(type, scale[i], c);
         for (int u = 0; u < STEP; u += VF_LANES) {
             vf xv = vf_load(x + c + u);
             for (int i = 0; i < rows; i++)
@@ -82,7 +73,7 @@ K3_INLINE void decode_span(float *out, const unsigned char *codes, const unsigne
 {
     int c = 0;
     for (; c + STEP <= n; c += STEP) {
-        vf group = group_scale(type, scale, c0 + c);
+        vf group = k3_group(type, scale, c0 + c);
         for (int u = 0; u < STEP; u += VF_LANES)
             vf_store(out + c + u, k3_weights(type, codes, group, c0 + c + u));
     }
