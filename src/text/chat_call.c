@@ -96,12 +96,19 @@ static int buffer_is(const k3_buffer *buffer, const char *text)
     return buffer->n == strlen(text) && (buffer->n == 0 || memcmp(buffer->bytes, text, buffer->n) == 0);
 }
 
-/* Whether the text is strict JSON; *type is then its type. A byte-order mark, which the reader skips, would break the object around. */
-static int is_json(k3_json_type *type, const k3_buffer *text)
+/* Whether the text is strict JSON; *type is then its type. A byte-order mark, which the reader skips, would break the object around.
+ * Without memory out->failed is set. */
+static int is_json(k3_json_type *type, const k3_buffer *text, k3_buffer *out)
 {
     const k3_json *value;
-    if (text->n == 0 || (text->n >= 3 && memcmp(text->bytes, "\xef\xbb\xbf", 3) == 0) ||
-        k3_json_parse(&value, text->bytes, text->n, K3_JSON_SURROGATES, NULL) != K3_OK)
+    if (text->n == 0 || (text->n >= 3 && memcmp(text->bytes, "\xef\xbb\xbf", 3) == 0))
+        return 0;
+    k3_status status = k3_json_parse(&value, text->bytes, text->n, K3_JSON_SURROGATES, NULL);
+    if (status == K3_E_NOMEM) {
+        k3_buffer_free(out);
+        out->failed = 1;
+    }
+    if (status != K3_OK)
         return 0;
     *type = value->type;
     k3_json_free(value);
@@ -110,10 +117,10 @@ static int is_json(k3_json_type *type, const k3_buffer *text)
 
 /* Values go out as the model spelled them (1e400, 0.10, long integers) if they are JSON of the type that it announced. A type that is
  * not K3's, such as integer, takes any JSON. Everything else is a string. */
-static int is_literal(const k3_chat_argument *argument)
+static int is_literal(const k3_chat_argument *argument, k3_buffer *out)
 {
     k3_json_type found;
-    if (!argument->has_type || buffer_is(&argument->type, "string") || !is_json(&found, &argument->value))
+    if (!argument->has_type || buffer_is(&argument->type, "string") || !is_json(&found, &argument->value, out))
         return 0;
     if (buffer_is(&argument->type, "number"))
         return found == K3_JSON_NUMBER;
@@ -193,7 +200,7 @@ int k3_chat_call_write(k3_buffer *out, const k3_chat_call *call)
     if (call->i_raw > 0) {
         k3_json_type type;
         const k3_buffer *raw = &call->arguments[call->i_raw - 1].value;
-        if (!is_json(&type, raw) || type != K3_JSON_OBJECT)
+        if (!is_json(&type, raw, out) || type != K3_JSON_OBJECT)
             return 0;
         k3_buffer_add(out, raw->bytes, raw->n);
         return !out->failed;
@@ -211,7 +218,7 @@ int k3_chat_call_write(k3_buffer *out, const k3_chat_call *call)
         k3_buffer_add_text(out, i > 0 ? ", " : "");
         k3_json_write_string(out, argument->key.bytes, argument->key.n);
         k3_buffer_add_text(out, ": ");
-        if (is_literal(argument))
+        if (is_literal(argument, out))
             k3_buffer_add(out, argument->value.bytes, argument->value.n);
         else
             k3_json_write_string(out, argument->value.bytes, argument->value.n);

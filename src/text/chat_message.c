@@ -271,12 +271,16 @@ static k3_status write_arguments(k3_chat_state *state, const k3_json *arguments)
         return K3_OK;
     const k3_json *parsed = NULL;
     int has_mark = arguments->text_bytes >= 3 && memcmp(arguments->text, "\xef\xbb\xbf", 3) == 0;
-    if (!has_mark &&
-        k3_json_parse(&parsed, arguments->text, arguments->text_bytes, K3_JSON_NONFINITE | K3_JSON_SURROGATES, NULL) == K3_OK) {
-        k3_status status = write_arguments_object(state, parsed);
+    k3_status status = K3_E_FORMAT;
+    if (!has_mark)
+        status = k3_json_parse(&parsed, arguments->text, arguments->text_bytes, K3_JSON_NONFINITE | K3_JSON_SURROGATES, state->w.err);
+    if (status == K3_OK) {
+        status = write_arguments_object(state, parsed);
         k3_json_free(parsed);
         return status;
     }
+    if (status != K3_E_FORMAT)
+        return status;
     const k3_chat_attribute type = attribute_text("type", "object");
     K3_TRY(k3_chat_write_open(&state->w, "json", &type, 1));
     K3_TRY(k3_chat_write_text(&state->w, arguments->text, arguments->text_bytes));
