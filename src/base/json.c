@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include "base/utf8.h"
+
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -84,44 +86,6 @@ static k3_json *new_node(parser *p)
     return node;
 }
 
-/* Length of the well-formed UTF-8 character at `s`, whose first byte is >= 0x80; 0 if it is cut, overlong, a surrogate or too large. */
-static size_t utf8_length(const char *s, const char *end)
-{
-    unsigned c = (unsigned char)s[0];
-    size_t n = c >= 0xc2 && c <= 0xdf ? 2 : (c & 0xf0) == 0xe0 ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-    if (!n || (size_t)(end - s) < n)
-        return 0;
-    unsigned second = (unsigned char)s[1];
-    unsigned low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
-    unsigned high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-    if (second < low || second > high)
-        return 0;
-    for (size_t i = 2; i < n; i++)
-        if (((unsigned char)s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
-static char *put_utf8(char *out, unsigned c)
-{
-    if (c < 0x80) {
-        *out++ = (char)c;
-    } else if (c < 0x800) {
-        *out++ = (char)(0xc0 | c >> 6);
-        *out++ = (char)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        *out++ = (char)(0xe0 | c >> 12);
-        *out++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (c & 0x3f));
-    } else {
-        *out++ = (char)(0xf0 | c >> 18);
-        *out++ = (char)(0x80 | (c >> 12 & 0x3f));
-        *out++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (c & 0x3f));
-    }
-    return out;
-}
-
 /* The four hexadecimal digits at `s`; -1 if they are not there. */
 static int hex4(const char *s, const char *end)
 {
@@ -159,7 +123,7 @@ static k3_status parse_unicode_escape(parser *p)
             return fail_at(p, p->at, "half a surrogate pair; write the character itself or both halves");
         }
     }
-    p->room = put_utf8(p->room, c);
+    p->room += k3_utf8_write(p->room, c);
     p->at += n;
     return K3_OK;
 }
@@ -199,8 +163,9 @@ static k3_status parse_string(parser *p, const char **text, size_t *n_bytes)
         } else if (c < 0x20) {
             return fail_at(p, p->at, "a control character inside a string must be written as an escape");
         } else {
-            size_t n = utf8_length(p->at, p->end);
-            if (!n)
+            int cut, length = k3_utf8_length(p->at, (size_t)(p->end - p->at), &cut);
+            size_t n = (size_t)length;
+            if (length < 0)
                 return fail_at(p, p->at, "invalid UTF-8 inside a string");
             memcpy(p->room, p->at, n);
             p->room += n;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/json_write.h"
-#include "text/utf8.h"
 
 const k3_json *k3_chat_get(const k3_json *object, const char *key)
 {

@@ -6,7 +6,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 /* K3's pattern in PCRE2's words. Three things would look right and be wrong: `\p{Han}` means Script_Extensions here and is 94,503 code
  * points instead of 99,030; `\s` holds U+180E, which is no white space; and a class intersection with "not Han" does not exist, so the

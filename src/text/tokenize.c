@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/tokens.h"
-#include "text/utf8.h"
 
 struct k3_encoder {
     const k3_vocab *vocab;

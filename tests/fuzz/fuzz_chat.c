@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "text/buffer.h"
 #include "text/chat_parse.h"
 #include "text/chat_render.h"
 #include "text/tokenize.h"
 #include "text/tokens.h"
-#include "text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/chat_parse.h"
 #include "text/tokenize.h"
 #include "text/tokens.h"
-#include "text/utf8.h"
 
 void collect(void *user, k3_chat_event_kind kind, int index, const char *text, size_t n)
 {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/chat_render.h"
 #include "text/tokenize.h"
-#include "text/utf8.h"
 
 static const char *const kinds[] = {"control", "text", "trusted"};
 

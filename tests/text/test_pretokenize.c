@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/pretokenize.h"
 #include "text/tokenize.h"
-#include "text/utf8.h"
 
 /* Splits the text and compares with pieces separated by "|" (which the texts do not hold). */
 static void assert_splits(const char *pieces)

@@ -1,7 +1,7 @@
-/* UTF-8 in the one dialect the tokenizer needs: invalid input becomes U+FFFD, one for each maximal part of a character that broke off,
+/* UTF-8 in one dialect for all of k3: invalid input becomes U+FFFD, one for each maximal part of a character that broke off,
  * which is what Python's errors="replace" and the WHATWG decoder do. */
-#ifndef K3_TEXT_UTF8_H
-#define K3_TEXT_UTF8_H
+#ifndef K3_BASE_UTF8_H
+#define K3_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
