@@ -51,31 +51,32 @@ typedef struct k3_ops {
     /* y_i[t] = W_i x[t] for each of n projections of x [T, cols]. */
     void (*matmul)(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, int T);
 
-    /* y[t,c] = silu(sum_j w[c,j] u[t-width+1+j, c]); rows before the run's first come from its state [width-1, C] (oldest first), which then
-     * takes the last width-1 inputs. y may not be u. w f32 [C, width], width <= 8. */
+    /* y[t,c] = silu(sum_j w[c,j] u[t-width+1+j, c]); rows before the run's first come from its state [width-1, C] (oldest first), which
+     * then takes the last width-1 inputs. y may not be u. w f32 [C, width], width <= 8. */
     void (*shortconv)(k3_backend *be, k3_ref y, k3_ref u, k3_ref w, const k3_run *runs, int n_runs, int C, int width);
 
     /* y = scale * x / sqrt(sum_d x^2 + eps) per head; x [T, H, D]. The epsilon is added to the SUM. y may be x. */
     void (*l2norm)(k3_backend *be, k3_ref y, k3_ref x, int T, int H, int D, float eps, float scale);
 
-    /* g = lower * sigma(exp(a_log[h]) * (z + dt_bias)) [T, H, D], alpha = exp(g), beta = sigma(b) [T, H]. g or alpha may be absent; alpha may
-     * be z. a_log is per HEAD (its stored tail is padding); dt_bias [H, D]. */
-    void (*kda_gate)(k3_backend *be, k3_ref alpha, k3_ref g, k3_ref beta, k3_ref z, k3_ref b, k3_ref a_log, k3_ref dt_bias, int T, int H, int D,
-                     float lower);
+    /* g = lower * sigma(exp(a_log[h]) * (z + dt_bias)) [T, H, D], alpha = exp(g), beta = sigma(b) [T, H]. g or alpha may be absent; alpha
+     * may be z. a_log is per HEAD (its stored tail is padding); dt_bias [H, D]. */
+    void (*kda_gate)(k3_backend *be, k3_ref alpha, k3_ref g, k3_ref beta, k3_ref z, k3_ref b, k3_ref a_log, k3_ref dt_bias, int T, int H,
+                     int D, float lower);
 
     /* The delta rule, row after row, on state S [H, D(k), D(v)] f32 (specification 3.4): S = diag(alpha) S; e = v - S^T k; S += beta k e^T;
      * o = S^T q. q, k, v, alpha, o [T, H, D]; beta [T, H]. o may be v. */
-    void (*kda_recur)(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3_ref alpha, k3_ref beta, const k3_run *runs, int n_runs, int H,
-                      int D);
-    /* The same by chunks, from g = log(alpha). Equal up to rounding only, so a backend that wants equal bits for every split uses kda_recur. */
+    void (*kda_recur)(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3_ref alpha, k3_ref beta, const k3_run *runs, int n_runs,
+                      int H, int D);
+    /* The same by chunks, from g = log(alpha). Equal up to rounding only, so a backend that wants equal bits for every split uses
+     * kda_recur. */
     void (*kda_chunk)(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3_ref g, k3_ref beta, const k3_run *runs, int n_runs, int H,
                       int D);
 
     /* y[t,h,d] = w[d] o[t,h,d] / sqrt(mean_d o^2 + eps) * sigma(gate[t,h,d]). y may be o. */
     void (*gate_rmsnorm)(k3_backend *be, k3_ref y, k3_ref o, k3_ref w, k3_ref gate, int T, int H, int D, float eps);
 
-    /* Cache rows at each run's positions: rmsnorm of ckv[t, 0..kv_lora-1] by w, then ckv[t, kv_lora..] raw. ckv [T, kv_lora + rope]; the run's
-     * state is the cache [capacity, kv_lora + rope] of type dims->cache. */
+    /* Cache rows at each run's positions: rmsnorm of ckv[t, 0..kv_lora-1] by w, then ckv[t, kv_lora..] raw. ckv [T, kv_lora + rope]; the
+     * run's state is the cache [capacity, kv_lora + rope] of type dims->cache. */
     void (*mla_append)(k3_backend *be, k3_ref ckv, k3_ref w, const k3_run *runs, int n_runs, const k3_mla_dims *dims, float eps);
 
     /* Absorbed attention over the cache (specification 3.5), causal: the row at position p sees cache rows 0..p. q [T, H, nope + rope];
@@ -89,14 +90,15 @@ typedef struct k3_ops {
     /* y = b1 tanh(g / b1) sigma(g) * b2 tanh(u / b2); b2 = INFINITY leaves u uncapped. y may be g or u. */
     void (*situ_glu)(k3_backend *be, k3_ref y, k3_ref g, k3_ref u, int64_t n, float b1, float b2);
 
-    /* s = sigma(logits) [T, E]; picks the K largest s + bias, ties to the lower id, in that order; weights are the UNBIASED s, divided by their
-     * sum + 1e-20 if renormalize, times scale. ids i32 [T, K], weights f32 [T, K]. */
-    void (*router_topk)(k3_backend *be, k3_ref ids, k3_ref weights, k3_ref logits, k3_ref bias, int T, int E, int K, int renormalize, float scale);
+    /* s = sigma(logits) [T, E]; picks the K largest s + bias, ties to the lower id, in that order; weights are the UNBIASED s, divided by
+     * their sum + 1e-20 if renormalize, times scale. ids i32 [T, K], weights f32 [T, K]. */
+    void (*router_topk)(k3_backend *be, k3_ref ids, k3_ref weights, k3_ref logits, k3_ref bias, int T, int E, int K, int renormalize,
+                        float scale);
 
     /* y[t] = sum_k weights[t,k] * W2 situ(W1 z[t], W3 z[t]) for expert ids[t,k], summed in rank order k = 0..K-1. z, y [T, L].
      * experts: table by id; entries that no row asks for are not read. `ids` are host copies of what router_topk gave. */
-    void (*moe_experts)(k3_backend *be, k3_ref y, k3_ref z, const int32_t *ids, k3_ref weights, const k3_expert *const *experts, int T, int K,
-                        float b1, float b2);
+    void (*moe_experts)(k3_backend *be, k3_ref y, k3_ref z, const int32_t *ids, k3_ref weights, const k3_expert *const *experts, int T,
+                        int K, float b1, float b2);
 
     /* y = a + b, n values. y may be either. */
     void (*add)(k3_backend *be, k3_ref y, k3_ref a, k3_ref b, int64_t n);
@@ -126,7 +128,7 @@ typedef struct k3_memory_ops {
 } k3_memory_ops;
 
 struct k3_backend {
-    const char *name;        /* "cpu:avx512" */
+    const char *name; /* "cpu:avx512" */
     const k3_ops *ops;
     const k3_memory_ops *memory;
     /* Waits for all recorded work and reports the first failure since the last sync. */
