@@ -55,6 +55,12 @@ static inline vf vf_load_bf16(const void *at)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)at)), 16));
 }
 
+static inline vf vf_load_strided(const float *at, int stride)
+{
+    __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_i32gather_ps(at, _mm256_mullo_epi32(lane, _mm256_set1_epi32(stride)), 4);
+}
+
 static inline vf vf_add(vf a, vf b)
 {
     return _mm256_add_ps(a, b);

@@ -59,6 +59,13 @@ static inline vf vf_load_bf16(const void *at)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
 
+/* Lane i from at[i * stride]. */
+static inline vf vf_load_strided(const float *at, int stride)
+{
+    __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_i32gather_ps(_mm512_mullo_epi32(lane, _mm512_set1_epi32(stride)), at, 4);
+}
+
 static inline vf vf_add(vf a, vf b)
 {
     return _mm512_add_ps(a, b);
