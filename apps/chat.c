@@ -124,8 +124,9 @@ int app_chat_converse(k3_engine *engine, k3_session *session, k3_sampler *sample
     int exit_status = APP_OK;
     app_chat_open(&chat, options);
     while (app_write("", 0)) {
-        char *line = app_read_line("> ");
-        if (!line && app_interrupted()) {
+        int interrupted = 0;
+        char *line = app_read_line("> ", &interrupted);
+        if (interrupted) {
             fputs("\n(Ctrl-C again or Ctrl-D leaves)\n", stderr);
             continue;
         }

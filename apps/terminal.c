@@ -253,16 +253,14 @@ static void close_editor(void)
 
 #endif
 
-char *app_read_line(const char *prompt)
+static char *plain_line(const char *prompt)
 {
+    char *line = NULL;
+    size_t size = 0;
     if (isatty(STDIN_FILENO)) {
-        if (isatty(STDERR_FILENO) && open_editor())
-            return edit_line(prompt);
         fputs(prompt, stderr);
         fflush(stderr);
     }
-    char *line = NULL;
-    size_t size = 0;
     ssize_t n = getline(&line, &size, stdin);
     if (n < 0) {
         clearerr(stdin);
@@ -271,6 +269,15 @@ char *app_read_line(const char *prompt)
     }
     if (n && line[n - 1] == '\n')
         line[n - 1] = 0;
+    return line;
+}
+
+char *app_read_line(const char *prompt, int *interrupted)
+{
+    /* A Ctrl-C that stopped the answer before still counts; only a new one belongs to this line. */
+    int before = n_interrupts;
+    char *line = isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && open_editor() ? edit_line(prompt) : plain_line(prompt);
+    *interrupted = !line && n_interrupts != before;
     return line;
 }
 

@@ -29,8 +29,8 @@ int app_write_status(void);
 void app_write_thinking(const char *bytes, size_t n);
 void app_end_thinking(void);
 
-/* One line typed, without its end, malloc'd; NULL at the end of input, or after Ctrl-C with app_interrupted() nonzero. */
-char *app_read_line(const char *prompt);
+/* One line typed, without its end, malloc'd. NULL at the end of input, and, with *interrupted 1, when Ctrl-C came instead of a line. */
+char *app_read_line(const char *prompt, int *interrupted);
 void app_terminal_close(void);
 
 #endif

@@ -62,15 +62,15 @@ static const app_option bench_options[] = {
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan and progress on stderr"},
 };
 
-#define THEME(name, title, options) static const app_theme name = {title, options, sizeof options / sizeof *options}
+#define COUNT(list) (sizeof(list) / sizeof *(list))
 
-THEME(engine, "Engine", engine_options);
-THEME(sampling, "Sampling, in this order", sampling_options);
-THEME(run_in, "Prompt", run_input);
-THEME(run_out, "Output", run_output);
-THEME(eval_in, "What to score", eval_input);
-THEME(eval_out, "Output", eval_output);
-THEME(bench, "Measure", bench_options);
+static const app_theme sampling = {"Sampling, in this order", sampling_options, COUNT(sampling_options)};
+static const app_theme engine = {"Engine", engine_options, COUNT(engine_options)};
+static const app_theme run_in = {"Prompt", run_input, COUNT(run_input)};
+static const app_theme run_out = {"Output", run_output, COUNT(run_output)};
+static const app_theme eval_in = {"What to score", eval_input, COUNT(eval_input)};
+static const app_theme eval_out = {"Output", eval_output, COUNT(eval_output)};
+static const app_theme bench = {"Measure", bench_options, COUNT(bench_options)};
 
 static const app_theme *const run_themes[] = {&run_in, &sampling, &engine, &run_out};
 static const app_theme *const eval_themes[] = {&eval_in, &engine, &eval_out};
@@ -80,16 +80,16 @@ const app_verb app_verbs[] = {
     {"run", "MODEL (-p TEXT | --prompt-file F | --ids 1,2,3 | --request F | --chat) [options]",
      "continue a text, or chat\n\nWithout --chat the prompt is continued as it stands. The text goes to stdout; thinking, progress and\n"
      "figures go to stderr. Ctrl-C stops an answer, a second one leaves; Ctrl-D ends a conversation.",
-     app_run, run_themes, 4, 1},
+     app_run, run_themes, COUNT(run_themes), 1},
     {"eval", "MODEL (--ids 1,2,3 | --file F | --tasks F) [options]",
      "score a text: logits, perplexity; or score answers to prompts\n\nPrints `perplexity X  nll Y  tokens N`: exp of Y, the mean of -ln p "
      "over "
      "the N tokens that\nhave one before them.",
-     app_eval, eval_themes, 3, 1},
+     app_eval, eval_themes, COUNT(eval_themes), 1},
     {"bench", "MODEL [options]",
      "measure speed\n\nPrefill and decode rates, weight bytes that one token reads, and the share of what this machine's memory can\n"
      "deliver, measured in the same run.",
-     app_bench, bench_themes, 2, 1},
+     app_bench, bench_themes, COUNT(bench_themes), 1},
     {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
 };
-const size_t app_n_verbs = sizeof app_verbs / sizeof *app_verbs;
+const size_t app_n_verbs = COUNT(app_verbs);
