@@ -144,12 +144,13 @@ struct k3_backend {
 typedef struct k3_backend_config {
     const char *name; /* "auto", "cpu", "cpu:avx2", ...; NULL is auto */
     int threads;      /* 0: the cores this process may use */
+    int exact;        /* sums in double where the backend has them: the reference arithmetic */
 } k3_backend_config;
 
 /* Opens the backend that the name asks for; an unknown name lists what this build has. */
 k3_status k3_backend_open(k3_backend **out, const k3_backend_config *config, k3_error *err);
 
-/* cpu/cpu.c. level: NULL or "" (best), "scalar", "avx2", "avx512". */
-k3_status k3_cpu_open(k3_backend **out, const char *level, int threads, k3_error *err);
+/* cpu/cpu.c. level: NULL or "" (best), "scalar", "avx2", "avx512". Of config, threads and exact count. */
+k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_config *config, k3_error *err);
 
 #endif

@@ -1,16 +1,20 @@
 #include "fixture.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const level_names[N_LEVELS] = {"scalar", "avx2", "avx512"};
+const char *const level_names[N_LEVELS] = {"scalar", "avx2", "avx512", "avx2+exact", "avx512+exact"};
 
 k3_backend *open_level(const char *level, int threads)
 {
     k3_backend *be;
     k3_error err;
-    k3_status status = k3_cpu_open(&be, level, threads, &err);
+    char name[16];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(level, "+"), level);
+    k3_backend_config config = {.threads = threads, .exact = strchr(level, '+') != NULL};
+    k3_status status = k3_cpu_open(&be, name, &config, &err);
     if (status == K3_E_UNSUPPORTED)
         return NULL;
     if (status != K3_OK)

@@ -11,10 +11,11 @@
 
 #include <cmocka.h>
 
-enum { N_LEVELS = 3 };
+enum { N_LEVELS = 5 };
 extern const char *const level_names[N_LEVELS];
 
-/* NULL if this machine lacks the level: a skip that the caller counts. Any other trouble fails the test. */
+/* A level, or a level with "+exact": its kernels of exact mode. NULL if this machine lacks the level: a skip that the caller counts. Any
+ * other trouble fails the test. */
 k3_backend *open_level(const char *level, int threads);
 /* Reports a kept failure as a test failure. */
 void must_sync(k3_backend *be);

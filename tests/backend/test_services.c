@@ -8,7 +8,7 @@ static k3_backend *open_any(void)
 {
     k3_backend *be;
     k3_error err;
-    if (k3_backend_open(&be, &(k3_backend_config){"auto", 2}, &err) != K3_OK)
+    if (k3_backend_open(&be, &(k3_backend_config){.name = "auto", .threads = 2}, &err) != K3_OK)
         fail_msg("%s", err.text);
     return be;
 }
@@ -27,7 +27,7 @@ static void refused(const char *name, k3_status status, const char *word)
 {
     k3_backend *be = NULL;
     k3_error err = {0};
-    assert_int_equal(k3_backend_open(&be, &(k3_backend_config){name, 1}, &err), status);
+    assert_int_equal(k3_backend_open(&be, &(k3_backend_config){.name = name, .threads = 1}, &err), status);
     assert_null(be);
     if (!strstr(err.text, word))
         fail_msg("\"%s\" does not name \"%s\"", err.text, word);
@@ -40,7 +40,7 @@ static void names_open_what_they_say(void **state)
     for (int i = 0; i < 5; i++) {
         k3_backend *be;
         k3_error err;
-        assert_int_equal(k3_backend_open(&be, &(k3_backend_config){names[i], 1}, &err), K3_OK);
+        assert_int_equal(k3_backend_open(&be, &(k3_backend_config){.name = names[i], .threads = 1}, &err), K3_OK);
         assert_non_null(strstr(be->describe(be), be->name));
         if (i == 4)
             assert_string_equal(be->name, "cpu:scalar");

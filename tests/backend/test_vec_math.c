@@ -80,7 +80,7 @@ static void stated_errors_hold(void **state)
             print_message("skipped: %s, which this machine lacks\n", k3_cpu_level_name((k3_cpu_level)l));
             continue;
         }
-        k3_cpu_kernels_get(&kernels, (k3_cpu_level)l);
+        k3_cpu_kernels_get(&kernels, (k3_cpu_level)l, 0);
         double e = worst(vector_exp, exp, -1e-30f, -200.0f);
         double s = fmax(worst(vector_sigmoid, exact_sigmoid, 1e-30f, 200), worst(vector_sigmoid, exact_sigmoid, -1e-30f, -200));
         double t = fmax(worst(vector_tanh, tanh, 1e-36f, 1000), worst(vector_tanh, tanh, -1e-36f, -1000));
@@ -97,7 +97,7 @@ static void ends_of_the_range(void **state)
     for (int l = 0; l < K3_CPU_N_LEVELS; l++) {
         if (!k3_cpu_level_here((k3_cpu_level)l))
             continue;
-        k3_cpu_kernels_get(&kernels, (k3_cpu_level)l);
+        k3_cpu_kernels_get(&kernels, (k3_cpu_level)l, 0);
         float x[N] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e38f, -1e38f}, y[N];
         vector_sigmoid(y, x);
         assert_true(y[0] == 0.5f && y[1] == 0.5f && y[2] == 1.0f && y[3] == 0.0f && isnan(y[4]) && y[5] == 1.0f && y[6] == 0.0f);

@@ -125,7 +125,7 @@ static void bf16_rounds_to_nearest_even(void **state)
 static int open_cpu(void **state)
 {
     k3_error err;
-    if (k3_cpu_open((k3_backend **)state, "scalar", 1, &err) != K3_OK)
+    if (k3_cpu_open((k3_backend **)state, "scalar", &(k3_backend_config){.threads = 1}, &err) != K3_OK)
         fail_msg("%s", err.text);
     return 0;
 }

@@ -323,7 +323,7 @@ static k3_status choose_level(k3_cpu_level *out, const char *level, k3_error *er
                    here);
 }
 
-k3_status k3_cpu_open(k3_backend **out, const char *level, int threads, k3_error *err)
+k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_config *config, k3_error *err)
 {
     *out = NULL;
     k3_cpu_level chosen;
@@ -331,15 +331,16 @@ k3_status k3_cpu_open(k3_backend **out, const char *level, int threads, k3_error
     k3_cpu *cpu = calloc(1, sizeof *cpu);
     if (!cpu)
         return k3_fail(err, K3_E_NOMEM, "backend cpu: out of memory");
-    k3_status status = k3_pool_open(&cpu->pool, threads, err);
+    k3_status status = k3_pool_open(&cpu->pool, config->threads, err);
     if (status != K3_OK) {
         free(cpu);
         return status;
     }
     cpu->n_threads = k3_pool_threads(cpu->pool);
-    k3_cpu_kernels_get(&cpu->k, chosen);
+    k3_cpu_kernels_get(&cpu->k, chosen, config->exact);
     snprintf(cpu->name, sizeof cpu->name, "cpu:%s", k3_cpu_level_name(chosen));
-    snprintf(cpu->line, sizeof cpu->line, "%s, %d thread%s", cpu->name, cpu->n_threads, cpu->n_threads == 1 ? "" : "s");
+    snprintf(cpu->line, sizeof cpu->line, "%s, %d thread%s%s", cpu->name, cpu->n_threads, cpu->n_threads == 1 ? "" : "s",
+             config->exact ? ", sums in double" : "");
     cpu->base = (k3_backend){cpu->name, &cpu_ops, &memory_ops, cpu_sync, cpu_stats, cpu_describe, cpu_close, 1};
     *out = &cpu->base;
     return K3_OK;

@@ -45,7 +45,24 @@ static const k3_cpu_kernels tables[K3_CPU_N_LEVELS] = {
 #endif
 };
 
-void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level)
+void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact)
 {
-    *k = tables[level];
+    *k = tables[exact ? K3_CPU_SCALAR : level];
+    if (!exact)
+        return;
+    k->decode = tables[level].decode;
+#if K3_HAVE_AVX2
+    if (level == K3_CPU_AVX2) {
+        k->matmul = k3_matmul_exact_avx2;
+        k->mix_f32 = k3_mix_f32_exact_avx2;
+        k->mix_bf16 = k3_mix_bf16_exact_avx2;
+    }
+#endif
+#if K3_HAVE_AVX512
+    if (level == K3_CPU_AVX512) {
+        k->matmul = k3_matmul_exact_avx512;
+        k->mix_f32 = k3_mix_f32_exact_avx512;
+        k->mix_bf16 = k3_mix_bf16_exact_avx512;
+    }
+#endif
 }

@@ -82,8 +82,9 @@ typedef enum k3_cpu_level { K3_CPU_SCALAR, K3_CPU_AVX2, K3_CPU_AVX512, K3_CPU_N_
 const char *k3_cpu_level_name(k3_cpu_level level);
 /* Whether this build has the level's kernels and this CPU can run them. */
 int k3_cpu_level_here(k3_cpu_level level);
-/* The table of a level that is here. */
-void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level);
+/* The table of a level that is here. exact: every sum runs in double, as in the scalar kernels; the level's own kernels serve where the
+ * bytes are (products, attention), the scalar ones elsewhere. */
+void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact);
 
 size_t k3_kda_chunk_scratch(int D);
 
@@ -107,6 +108,8 @@ size_t k3_kda_chunk_scratch(int D);
 K3_DECLARE_KERNELS(scalar)
 K3_DECLARE_KERNELS(avx2)
 K3_DECLARE_KERNELS(avx512)
+k3_matmul_fn k3_matmul_exact_avx2, k3_matmul_exact_avx512;
+k3_mix_fn k3_mix_f32_exact_avx2, k3_mix_bf16_exact_avx2, k3_mix_f32_exact_avx512, k3_mix_bf16_exact_avx512;
 
 /* Scalar at every level: the chunked recurrence is the specification of other backends, and memory alone bounds the addition. */
 k3_kda_chunk_fn k3_kda_chunk_scalar;

@@ -1,5 +1,5 @@
-/* attnres_mix on vectors; include after a vec header. Two running sums a product, so that a step does not wait for the one before; lanes
- * add in f32, the softmax over the few sources runs in double. */
+/* attnres_mix on vectors; include after a vec header. Scores and softmax are double: margins between sources are often small, and the
+ * mixture is the input of a whole sub-layer. */
 #include "backend/cpu/kernels.h"
 
 #include <math.h>
@@ -7,20 +7,13 @@
 /* (sum_c x[c] s[c]) / sqrt(mean_c x[c]^2 + eps) */
 static double score_of(const float *x, const float *s, int C, float eps)
 {
-    vf dot[2] = {vf_zero(), vf_zero()}, square[2] = {vf_zero(), vf_zero()};
-    int c = 0;
-    for (; c + 2 * VF_LANES <= C; c += 2 * VF_LANES)
-        for (int u = 0; u < 2; u++) {
-            vf v = vf_load(x + c + u * VF_LANES);
-            dot[u] = vf_fma(v, vf_load(s + c + u * VF_LANES), dot[u]);
-            square[u] = vf_fma(v, v, square[u]);
-        }
-    for (; c < C; c += VF_LANES) {
+    vd dot = vd_zero(), square = vd_zero();
+    for (int c = 0; c < C; c += VF_LANES) {
         vf v = vf_load_upto(x + c, C - c);
-        dot[0] = vf_fma(v, vf_load_upto(s + c, C - c), dot[0]);
-        square[0] = vf_fma(v, v, square[0]);
+        dot = vd_fma(v, vf_load_upto(s + c, C - c), dot);
+        square = vd_fma(v, v, square);
     }
-    return (double)vf_sum(vf_add(dot[0], dot[1])) / sqrt((double)vf_sum(vf_add(square[0], square[1])) / C + (double)eps);
+    return vd_sum(dot) / sqrt(vd_sum(square) / C + (double)eps);
 }
 
 void K3_KERNEL(attnres_mix)(float *y, const float *const *src, int n_src, const float *s, int C, float eps, int64_t first, int64_t last)

@@ -7,7 +7,7 @@ void K3_KERNEL(gate_rmsnorm)(float *y, const float *o, const float *w, const flo
 {
     for (int64_t i = first; i < last; i++) {
         const float *from = o + i * D;
-        vf inverse = vf_set((float)(1 / sqrt((double)k3_square_sum(from, D) / D + (double)eps)));
+        vf inverse = vf_set((float)(1 / sqrt(k3_square_sum(from, D) / D + (double)eps)));
         for (int d = 0; d < D; d += VF_LANES) {
             vf normed = vf_mul(vf_mul(vf_load_upto(from + d, D - d), inverse), vf_load_upto(w + d, D - d));
             vf_store_upto(y + i * D + d, vf_mul(normed, vf_sigmoid(vf_load_upto(gate + i * D + d, D - d))), D - d);

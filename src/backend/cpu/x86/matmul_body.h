@@ -230,3 +230,28 @@ void K3_KERNEL(decode)(float *out, const void *codes, const void *scale, k3_type
             out[c0 + c] = span[c] * factor;
     }
 }
+
+/* The same product with sums in double, rounded once: exact mode. Lane i takes columns i, i + LANES, ... of span after span, whatever T. */
+void K3_KERNEL(matmul_exact)(float *const *y, const float *const *x, int T, const k3_cpu_mat *w, int first, int last)
+{
+    float span[SPAN] __attribute__((aligned(64)));
+    vd sum[TILE_T];
+    for (int r = first; r < last; r++) {
+        const unsigned char *codes = w->codes + (size_t)r * w->row_bytes, *scale = w->scale + (size_t)r * w->scale_bytes;
+        double factor = (double)row_scale(w->type, scale);
+        for (int t0 = 0; t0 < T; t0 += TILE_T) {
+            int n_t = T - t0 < TILE_T ? T - t0 : TILE_T;
+            for (int t = 0; t < n_t; t++)
+                sum[t] = vd_zero();
+            for (int c0 = 0; c0 < w->cols; c0 += SPAN) {
+                int n = w->cols - c0 < SPAN ? w->cols - c0 : SPAN;
+                decode_any(span, codes, scale, c0, n, w->type);
+                for (int t = 0; t < n_t; t++)
+                    for (int c = 0; c < n; c += VF_LANES)
+                        sum[t] = vd_fma(vf_load_upto(span + c, n - c), vf_load_upto(x[t0 + t] + c0 + c, n - c), sum[t]);
+            }
+            for (int t = 0; t < n_t; t++)
+                y[t0 + t][r] = (float)(vd_sum(sum[t]) * factor);
+        }
+    }
+}

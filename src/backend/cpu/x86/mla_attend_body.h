@@ -76,6 +76,33 @@ void K3_KERNEL(mix_bf16)(float *y, int64_t y_stride, const float *keep, const fl
     mix(y, y_stride, keep, p, p_stride, v, v_stride, rows, n, cols, K3_BF16);
 }
 
+/* The same with each chain in double, rounded once: exact mode. */
+static inline __attribute__((always_inline)) void mix_exact(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride,
+                                                            const void *v, int64_t v_stride, int rows, int n, int cols, const k3_type type)
+{
+    for (int i = 0; i < rows; i++)
+        for (int c = 0; c < cols; c += VF_LANES) {
+            vd sum = vd_zero();
+            if (keep)
+                sum = vd_fma(vf_set(keep[i]), vf_load_upto(y + i * y_stride + c, cols - c), sum);
+            for (int s = 0; s < n; s++)
+                sum = vd_fma(vf_set(p[i * p_stride + s]), load_row(type, v, s * v_stride + c, cols - c), sum);
+            vf_store_upto(y + i * y_stride + c, vd_round(sum), cols - c);
+        }
+}
+
+void K3_KERNEL(mix_f32_exact)(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v,
+                              int64_t v_stride, int rows, int n, int cols)
+{
+    mix_exact(y, y_stride, keep, p, p_stride, v, v_stride, rows, n, cols, K3_F32);
+}
+
+void K3_KERNEL(mix_bf16_exact)(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v,
+                               int64_t v_stride, int rows, int n, int cols)
+{
+    mix_exact(y, y_stride, keep, p, p_stride, v, v_stride, rows, n, cols, K3_BF16);
+}
+
 /* Scores beyond n are set to -INFINITY, which neither the maximum nor the sum notices; *max starts there too, and exp(-inf) is 0. */
 float K3_KERNEL(softmax)(float *p, int n, float scale, float *max, double *sum)
 {

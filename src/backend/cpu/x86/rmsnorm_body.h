@@ -9,7 +9,7 @@ void K3_KERNEL(rmsnorm)(float *y, const float *x, const float *w, int C, int64_t
     for (int64_t t = first; t < last; t++) {
         const float *from = x + t * x_stride;
         float *to = y + t * y_stride;
-        vf inverse = vf_set((float)(1.0 / sqrt((double)k3_square_sum(from, C) / C + (double)eps)));
+        vf inverse = vf_set((float)(1.0 / sqrt(k3_square_sum(from, C) / C + (double)eps)));
         for (int c = 0; c < C; c += VF_LANES)
             vf_store_upto(to + c, vf_mul(vf_mul(vf_load_upto(from + c, C - c), inverse), vf_load_upto(w + c, C - c)), C - c);
     }

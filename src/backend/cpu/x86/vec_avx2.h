@@ -145,4 +145,32 @@ static inline float vf_largest(vf x)
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
 }
 
+typedef struct vd {
+    __m256d low, high;
+} vd;
+
+static inline vd vd_zero(void)
+{
+    return (vd){_mm256_setzero_pd(), _mm256_setzero_pd()};
+}
+
+static inline vd vd_fma(vf a, vf b, vd sum)
+{
+    sum.low = _mm256_fmadd_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_castps256_ps128(b)), sum.low);
+    sum.high = _mm256_fmadd_pd(_mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)), _mm256_cvtps_pd(_mm256_extractf128_ps(b, 1)), sum.high);
+    return sum;
+}
+
+static inline vf vd_round(vd x)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(x.low)), _mm256_cvtpd_ps(x.high), 1);
+}
+
+static inline double vd_sum(vd x)
+{
+    __m256d a = _mm256_add_pd(x.low, x.high);
+    __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+}
+
 #endif

@@ -150,4 +150,36 @@ static inline float vf_largest(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
+/* A vector of running sums in double, one a lane of vf: exact mode's products, and the few sums whose rounding everything after them sees.
+ */
+typedef struct vd {
+    __m512d low, high;
+} vd;
+
+static inline vd vd_zero(void)
+{
+    return (vd){_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+
+/* sum + a b; the product of two floats is exact in double. */
+static inline vd vd_fma(vf a, vf b, vd sum)
+{
+    sum.low = _mm512_fmadd_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_castps512_ps256(b)), sum.low);
+    sum.high = _mm512_fmadd_pd(_mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(b, 1)), sum.high);
+    return sum;
+}
+
+static inline vf vd_round(vd x)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x.low)), _mm512_cvtpd_ps(x.high), 1);
+}
+
+static inline double vd_sum(vd x)
+{
+    __m512d all = _mm512_add_pd(x.low, x.high);
+    __m256d a = _mm256_add_pd(_mm512_castpd512_pd256(all), _mm512_extractf64x4_pd(all, 1));
+    __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+}
+
 #endif
