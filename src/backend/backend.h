@@ -153,4 +153,7 @@ k3_status k3_backend_open(k3_backend **out, const k3_backend_config *config, k3_
 /* cpu/cpu.c. level: NULL or "" (best), "scalar", "avx2", "avx512". Of config, threads and exact count. */
 k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_config *config, k3_error *err);
 
+/* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
+double k3_cpu_memory_rate(int threads);
+
 #endif

@@ -409,6 +409,15 @@ static void the_engine_tells_what_it_holds(void **state)
     k3_engine_close(engine);
 }
 
+static void the_memory_rate_is_a_rate(void **state)
+{
+    (void)state;
+    double one = k3_memory_rate(1), all = k3_memory_rate(0);
+    assert_true(one > 1e8 && one < 1e13);
+    assert_true(all > 1e8 && all < 1e13);
+    assert_true(k3_memory_rate(-1) == 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -443,6 +452,7 @@ int main(void)
         cmocka_unit_test(not_a_number_in_the_trunk_is_named),
         cmocka_unit_test(opening_refuses_what_it_cannot_do),
         cmocka_unit_test(the_engine_tells_what_it_holds),
+        cmocka_unit_test(the_memory_rate_is_a_rate),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

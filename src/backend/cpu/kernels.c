@@ -33,6 +33,7 @@ int k3_cpu_level_here(k3_cpu_level level)
         .shortconv = k3_shortconv_##level, .l2norm = k3_l2norm_##level, .kda_gate = k3_kda_gate_##level,                                   \
         .gate_rmsnorm = k3_gate_rmsnorm_##level, .kda_recur = k3_kda_recur_##level, .kda_chunk = k3_kda_chunk_scalar,                      \
         .gate_mul = k3_gate_mul_##level, .situ_glu = k3_situ_glu_##level, .router_topk = k3_router_topk_##level, .add = k3_add_scalar,     \
+        .memory_read = k3_memory_read_##level,                                                                                             \
     }
 
 static const k3_cpu_kernels tables[K3_CPU_N_LEVELS] = {

@@ -57,6 +57,8 @@ typedef void k3_situ_glu_fn(float *y, const float *g, const float *u, int64_t n,
 typedef void k3_router_fn(int32_t *ids, float *weights, const float *logits, const float *bias, int E, int K, int renormalize, float scale,
                           int64_t first, int64_t last);
 typedef void k3_add_fn(float *y, const float *a, const float *b, int64_t n);
+/* Reads every byte, a multiple of 512, and returns a number made of them. */
+typedef uint64_t k3_memory_read_fn(const unsigned char *data, int64_t bytes);
 
 typedef struct k3_cpu_kernels {
     k3_decode_fn *decode;
@@ -75,6 +77,7 @@ typedef struct k3_cpu_kernels {
     k3_situ_glu_fn *situ_glu;
     k3_router_fn *router_topk;
     k3_add_fn *add;
+    k3_memory_read_fn *memory_read;
 } k3_cpu_kernels;
 
 typedef enum k3_cpu_level { K3_CPU_SCALAR, K3_CPU_AVX2, K3_CPU_AVX512, K3_CPU_N_LEVELS } k3_cpu_level;
@@ -103,7 +106,8 @@ size_t k3_kda_chunk_scratch(int D);
     k3_kda_recur_fn k3_kda_recur_##level;                                                                                                  \
     k3_gate_mul_fn k3_gate_mul_##level;                                                                                                    \
     k3_situ_glu_fn k3_situ_glu_##level;                                                                                                    \
-    k3_router_fn k3_router_topk_##level;
+    k3_router_fn k3_router_topk_##level;                                                                                                   \
+    k3_memory_read_fn k3_memory_read_##level;
 
 K3_DECLARE_KERNELS(scalar)
 K3_DECLARE_KERNELS(avx2)
