@@ -92,7 +92,7 @@ static const field shared_fields[] = {
 static const field kda_fields[] = {
     {"num_heads", INTEGER, HP(kda_heads), 1, MAX_HEADS, NULL},
     {"head_dim", INTEGER, HP(kda_dim), 1, 65536, NULL},
-    {"short_conv_kernel_size", INTEGER, HP(conv_width), 2, 64, NULL},
+    {"short_conv_kernel_size", INTEGER, HP(conv_width), 2, 8, NULL},
     {"gate_lower_bound", GATE_BOUND, HP(gate_lower), 0, 0, NULL},
     {"use_full_rank_gate", BOOLEAN, HP(full_rank_gate), 0, 0, NULL},
     {"kda_layers", LAYERS, offsetof(reading, kda_layers), 0, 0, NULL},

@@ -28,8 +28,8 @@ MUTANTS = [
      "(double)k[d] * ((double)1 * h->state[", BOTH),
     ("output read before the update", CPU + "kda_recur.c", "sum[j] += (double)q[d] * S[j];\n",
      "sum[j] += (double)q[d] * ((double)S[j] - beta * k[d] * e[j]);\n", BOTH),
-    ("biased scores used as weights", CPU + "router_topk.c", "weights[t * K + i] = 1 / (1 + expf(-row[pick[i]]));",
-     "weights[t * K + i] = 1 / (1 + expf(-row[pick[i]])) + bias[pick[i]];", BOTH),
+    ("biased scores used as weights", CPU + "router_topk.c", "list.scores[k] = 1 / (1 + expf(-row[list.ids[k]]));",
+     "list.scores[k] = 1 / (1 + expf(-row[list.ids[k]])) + bias[list.ids[k]];", BOTH),
     ("norm on each expert instead of the sum", "src/model/ffn.c",
      "        if (w->norm.buf)\n            op->rmsnorm(f->be, f->mixed, f->mixed, w->norm, T, L, L, L, hp->rms_eps);\n",
      """        if (w->norm.buf) {
@@ -55,8 +55,8 @@ MUTANTS = [
     ("softplus decay gate", CPU + "kda_gate.c", "(double)lower / (1 + exp(-rate * (", "-rate * log1p(exp(1.0 * (", BOTH),
     ("tanh cap without the sigmoid", CPU + "situ_glu.c", " / (1 + exp(-(double)g[i]))", "", BOTH),
     ("up branch uncapped", CPU + "situ_glu.c", "isinf(b2) ? (double)u[i]", "1 ? (double)u[i]", BOTH),
-    ("ties to the higher id", CPU + "router_topk.c", "s > score[at - 1]", "s >= score[at - 1]", OPS),
-    ("weights not renormalised", CPU + "router_topk.c", "weights[t * K + i] = renormalize ?", "weights[t * K + i] = 0 ?", BOTH),
+    ("ties to the higher id", CPU + "router_list.h", "score > list->scores[at - 1]", "score >= list->scores[at - 1]", OPS),
+    ("weights not renormalised", CPU + "router_list.h", "(renormalize ? sum : 1.0)", "(0 ? sum : 1.0)", BOTH),
     ("w1 and w3 exchanged", "src/store/experts.c", "&x->experts[i].w1, K3_R_W1, K3_R_W1_SCALE", "&x->experts[i].w1, K3_R_W3, K3_R_W3_SCALE", MODEL),
     ("query not scaled by D^-1/2", "src/model/kda.c", "1.0f / sqrtf((float)D)", "1.0f", MODEL),
     ("value normalised too", "src/model/kda.c", "    k3_project(f, f->z, &w->f_b, low);", "    op->l2norm(f->be, f->o, f->o, T, H, D, 1e-6f, 1.0f);\n    k3_project(f, f->z, &w->f_b, low);", MODEL),
@@ -81,7 +81,7 @@ def main():
     ap.add_argument("--work")
     a = ap.parse_args()
     work = a.work or tempfile.mkdtemp(prefix="k3-mutants-")
-    for name in ("src", "include", "tests", "cmake", "apps", "tools"):
+    for name in ("src", "include", "tests", "cmake", "apps", "tools", "docs"):
         shutil.copytree(os.path.join(ROOT, name), os.path.join(work, name), dirs_exist_ok=True)
     shutil.copy(os.path.join(ROOT, "CMakeLists.txt"), work)
     if os.path.exists(os.path.join(ROOT, ".venv")) and not os.path.exists(os.path.join(work, ".venv")):
@@ -94,6 +94,11 @@ def main():
     for t in tests:
         if run([os.path.join(work, "build", "tests", t)], cwd=work).returncode:
             sys.exit(f"{t} fails on the unchanged sources")
+    for name, file, old, *_ in MUTANTS:
+        with open(os.path.join(work, file)) as f:
+            n = f.read().count(old)
+        if n != 1:
+            sys.exit(f"mutant '{name}': its text stands {n} times in {file}, wanted once")
     missed = 0
     for name, file, old, new, names in MUTANTS:
         if a.only and a.only not in name:
@@ -101,8 +106,6 @@ def main():
         path = os.path.join(work, file)
         with open(path) as f:
             text = f.read()
-        if text.count(old) != 1:
-            sys.exit(f"mutant '{name}': its text stands {text.count(old)} times in {file}, wanted once")
         with open(path, "w") as f:
             f.write(text.replace(old, new))
         good, log = build(work, names)
