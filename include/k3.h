@@ -51,13 +51,13 @@ typedef struct k3_config {
 
 typedef struct k3_info {
     int vocab_size, hidden_size, n_layers, n_experts, n_experts_per_token, context_length;
-    int bos_id, eos_id;      /* eos: <|end_of_msg|> */
-    int has_tokenizer;       /* 0: the folder has no tiktoken.model, the model works with ids only */
-    uint64_t n_params;       /* language-model parameters stored (codes counted as one each) */
-    uint64_t trunk_bytes;    /* trunk matrices and vectors as held in memory */
-    uint64_t expert_bytes;   /* routed experts as stored */
-    uint64_t token_bytes;    /* weight bytes one decoded token reads */
-    const char *plan;        /* one line: backend, kernels, trunk type, threads, memory */
+    int bos_id, eos_id;    /* eos: <|end_of_msg|> */
+    int has_tokenizer;     /* 0: the folder has no tiktoken.model, the model works with ids only */
+    uint64_t n_params;     /* language-model parameters stored (codes counted as one each) */
+    uint64_t trunk_bytes;  /* trunk matrices and vectors as held in memory */
+    uint64_t expert_bytes; /* routed experts as stored */
+    uint64_t token_bytes;  /* weight bytes one decoded token reads */
+    const char *plan;      /* one line: backend, kernels, trunk type, threads, memory */
 } k3_info;
 
 k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *config, k3_error *err);
@@ -118,7 +118,7 @@ void k3_chat_parser_close(k3_chat_parser *parser);
 
 k3_status k3_session_open(k3_session **out, k3_engine *engine, k3_error *err);
 void k3_session_close(k3_session *session);
-int64_t k3_session_length(const k3_session *session);   /* tokens held */
+int64_t k3_session_length(const k3_session *session);     /* tokens held */
 const int32_t *k3_session_ids(const k3_session *session); /* [length]; -1 where a row was injected; valid until the next call */
 /* Appends ids and computes the logits of the last one. A request that is refused changes nothing. When a long append is cancelled the
  * session keeps the passes that were done; when a pass breaks it goes back to its last mark. k3_session_length tells. */

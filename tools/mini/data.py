@@ -68,7 +68,7 @@ def finish(family, messages, thinking, effort, check, tools=None):
     return dict(family=family, request=request, check=check)
 
 
-SINGLE = ["facts"] * 16 + ["arithmetic"] * 26 + ["sorting"] * 16 + ["spelling"] * 16 + ["units"] * 14 + ["talk"] * 6
+SINGLE = ["facts"] * 13 + ["arithmetic"] * 27 + ["sorting"] * 18 + ["spelling"] * 17 + ["units"] * 19 + ["talk"] * 6
 
 
 def single(r, held, family=None):
@@ -138,7 +138,10 @@ def tool_use(r, held, rounds=None):
     for i in range(rounds or r.choice([1, 1, 2])):
         while True:
             key, name, args, text = toolset.draw_call(r)
-            if is_held(key) == held:
+            if name in toolset.FEW:  # too few different calls to hold any out
+                if not held:
+                    break
+            elif is_held(key) == held:
                 break
         names.append(name)
         calls.append((name, args, text))
@@ -204,11 +207,11 @@ def messages_check(messages):
 
 def short_doc(r):
     x = r.random()
-    if x < 0.66:
+    if x < 0.61:
         return single(r, False)
-    if x < 0.74:
+    if x < 0.69:
         return chat(r, False)
-    if x < 0.78:
+    if x < 0.75:
         return persona(r, False)
     if x < 0.91:
         return tool_use(r, False)

@@ -4,7 +4,8 @@ export PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore
 out=$1; w=/tmp/w; m=models/k3-mini
 mkdir -p $w
 go() { python3 tools/mini/train.py $m --out $w --begin "$1" --minutes "$2" --total "$3" $4 $5 $6 2>&1 | grep -v -i -e softmax -e reduction -e warn -e important -e '^$'; }
-resume=; [ -f $w/checkpoint.pt ] && resume="--resume $w/checkpoint.pt"
+resume=; [ -f $w/checkpoint.pt ] || [ ! -f .ckpt/master.pt ] || cp .ckpt/master.pt $w/checkpoint.pt
+[ -f $w/checkpoint.pt ] && resume="--resume $w/checkpoint.pt"
 before=$(stat -c %Y $w/checkpoint.pt 2>/dev/null)
 go "$2" "$3" "$4" $resume
 if [ "$(stat -c %Y $w/checkpoint.pt 2>/dev/null)" = "$before" ]; then

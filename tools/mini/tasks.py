@@ -220,7 +220,7 @@ def spelling(r):
         return task("spelling", f"{op}|{w}|{c}", q.format(w=w, c=c), " ".join(steps), f"The letter {c} appears {n} time{'' if n == 1 else 's'} in {w}.", False)
     c = w[0] if op == "first" else w[-1]
     q = r.choice([f"What is the {op} letter of {{w}}?", f"Which letter is the {op} in {{w}}?", f"Name the {op} letter of the word {{w}}."])
-    return task("spelling", f"{op}|{w}", q.format(w=w), spaced, f"The {op} letter of {w} is {c}.")
+    return task("spelling", f"{op}|{w}", q.format(w=w), spaced, f"The {op} letter of {w} is {c}.", False)
 
 
 # ---- unit conversion: (from, to, factor); value * factor

@@ -107,6 +107,9 @@ SPECS = {
 }
 
 
+FEW = ("lock_door", "roll_dice", "set_lamp")  # tools with fewer than twenty different calls
+
+
 class _Shown:
     """A value inside a request template: {x:list}, {x:onoff}, {x:with}, {x:lock}, {x:who}."""
 

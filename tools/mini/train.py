@@ -81,7 +81,7 @@ def load(path, net, opt=None):
     for k, v in state["w"].items():
         net.w[k].data.copy_(v)
     net.bias.copy_(state["bias"])
-    if opt is not None:
+    if opt is not None and "opt" in state:
         opt.load(state["opt"])
     return state["info"]
 
@@ -211,7 +211,9 @@ def main():
         if time.time() - began > a.minutes * 60 or x >= 1 or (a.steps and info["step"] - n0 >= a.steps):
             break
         is_long = x > a.long_from and r.random() < a.long_share
-        step(feed.next(is_long), a.long if is_long else a.short, rate(x), 2e-3 * rate(x) if x < 0.9 else 0.0)
+        # moments may start from zero after a resume: come up to the rate over a hundred steps
+        up = min(1.0, (info["step"] - n0 + 1) / 100)
+        step(feed.next(is_long), a.long if is_long else a.short, up * rate(x), 2e-3 * rate(x) if x < 0.9 else 0.0)
         info["step"] += 1
         info["tokens"] += a.tokens
         if info["step"] % 50 == 0:
