@@ -106,8 +106,11 @@ class Replayed:
 
 
 @torch.no_grad()
-def greedy(net, prompts, n_new, stop):
-    """Greedy continuations (lists of ids, the stop token included) of many prompts."""
+def greedy(net, prompts, n_new, stop, margins=None):
+    """Greedy continuations (lists of ids, the stop token included) of many prompts.
+
+    margins, if a list: receives per prompt the smallest lead of the best logit over the second.
+    """
     longest = max(map(len, prompts)) + n_new
     device = net.w["embed"].device
     dec = Decoder(net, len(prompts), -(-longest // 128) * 128)
@@ -119,15 +122,20 @@ def greedy(net, prompts, n_new, stop):
     grid, length = grid.to(device), length.to(device)
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     end = length + n_new
+    lead = torch.full((len(prompts),), 1e9, device=device)
     for t in range(longest - 1):
         if t % 128 == 0:
             dec.seen = t + 128
-        best = step(grid[:, t]).argmax(-1)
+        top = step(grid[:, t]).topk(2, dim=-1)
+        best = top.indices[:, 0]
         writing = (t + 1 >= length) & (t + 1 < end) & ~done
         grid[:, t + 1] = torch.where(writing, best, grid[:, t + 1])
+        lead = torch.where(writing, torch.minimum(lead, top.values[:, 0] - top.values[:, 1]), lead)
         done |= writing & (best == stop)
         if t % 32 == 0 and bool((done | (t + 1 >= end)).all()):
             break
+    if margins is not None:
+        margins += lead.tolist()
     out = []
     for i, row in enumerate(grid.cpu().tolist()):
         new = row[len(prompts[i]):len(prompts[i]) + n_new]

@@ -1,4 +1,8 @@
-"""Scores of the stored model on held-out prompts, greedy, float32: evaluate.py FOLDER [--n 100] [--long 20] [--json OUT] [--load OUT]"""
+"""Scores of the stored model on held-out prompts, greedy, float32.
+
+evaluate.py FOLDER --file tests/golden/mini/eval.json     the fixed set
+evaluate.py FOLDER --n 60 --long 12 --seed 11             a set drawn anew
+"""
 import argparse
 import json
 import random
@@ -103,6 +107,15 @@ def judge(tok_, sample, ids):
     return content.strip() == check["value"] and not calls
 
 
+def from_file(path, only):
+    """The fixed set as samples: a closing assistant message takes the place of the answer to be given."""
+    with open(path, encoding="utf-8") as f:
+        rows = [x for x in json.load(f) if not only or x["family"] in only]
+    for x in rows:
+        x["request"]["messages"].append(dict(role="assistant", content=""))
+    return rows
+
+
 def answers(net, tok_, samples, n_new=320):
     return decode.greedy(net, [tok_.prompt(request_of(s)) for s in samples], n_new, tok_.eom)
 
@@ -117,8 +130,10 @@ def expert_load(net, tok_, n_rows=8):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__)
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("folder")
+    ap.add_argument("--file")
+    ap.add_argument("--only", nargs="*", help="families")
     ap.add_argument("--n", type=int, default=100)
     ap.add_argument("--long", type=int, default=20)
     ap.add_argument("--seed", type=int, default=11)
@@ -128,12 +143,14 @@ def main():
     t, net = tok.Tokenizer(a.folder), export.read_model(a.folder)
     net = net.to("cuda" if torch.cuda.is_available() else "cpu")
     result, began = {}, time.time()
-    samples = [s for f in FAMILIES for s in held_out(a.seed, f, a.n)]
-    groups = [f for f in FAMILIES for _ in range(a.n)]
-    runs = [("short", samples, groups)]
-    if a.long:
-        runs.append(("long", long_recall(a.seed, a.long, t), ["recall at 4k"] * a.long))
-    for _, some, names in runs:
+    if a.file:
+        samples = from_file(a.file, a.only)
+    else:
+        samples = [dict(s, family=f) for f in a.only or FAMILIES for s in held_out(a.seed, f, a.n)]
+        samples += [dict(s, family="recall at 4k") for s in long_recall(a.seed, a.long, t)]
+    groups = ([s for s in samples if s["family"] != "recall at 4k"], [s for s in samples if s["family"] == "recall at 4k"])
+    runs = [(x, [s["family"] for s in x]) for x in groups if x]
+    for some, names in runs:
         out = answers(net, t, some, 320)
         for s, name, ids in zip(some, names, out):
             ok = judge(t, s, ids)
