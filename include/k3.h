@@ -154,6 +154,21 @@ k3_status k3_sampler_open(k3_sampler **out, const k3_sampling *sampling, k3_erro
 k3_status k3_sampler_pick(k3_sampler *sampler, int32_t *id, const float *logits, size_t n, k3_error *err);
 void k3_sampler_close(k3_sampler *sampler);
 
+/* What changes logits before a pick; zero-initialised, nothing does. */
+typedef struct k3_adjustment {
+    const int32_t *bias_ids; /* [n_biases], inside the vocabulary */
+    const float *biases;     /* [n_biases], added; -100 to 100 */
+    size_t n_biases;
+    float presence, frequency; /* -100 to 100: subtracted once from an id that is in the window, and for each time it is there */
+    int64_t window;            /* how many of the last ids count; 0: none, -1: all */
+} k3_adjustment;
+/* Adjusts logits [n] in place. history: every id so far, prompt included, so that the result depends on no cache. */
+k3_status k3_logits_adjust(float *logits, size_t n, const k3_adjustment *adjustment, const int32_t *history, size_t n_history,
+                           k3_error *err);
+/* Natural log-probabilities of raw logits [n] (no temperature, no filter): of `id`, and of the n_top best, falling, ties to the lower id.
+ */
+k3_status k3_logprobs(float *of_id, int32_t *top_ids, float *top, size_t n_top, int32_t id, const float *logits, size_t n, k3_error *err);
+
 /* Stop strings over streamed text, across any boundary of tokens or pieces. Pieces of valid UTF-8 come out as pieces of valid UTF-8. */
 typedef struct k3_stop k3_stop;
 /* An empty stop string is K3_E_INVALID; n_stops may be 0. */

@@ -48,7 +48,7 @@ static void check_all_scales(k3_backend *be)
         }
 }
 
-static void all_256_mxfp4_scales_and_16_codes(void **state)
+static void a29_all_256_mxfp4_scales_and_16_codes(void **state)
 {
     (void)state;
     on_levels(check_all_scales);
@@ -132,7 +132,7 @@ static void every_bf16_value(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_256_mxfp4_scales_and_16_codes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a29_all_256_mxfp4_scales_and_16_codes),
                                        cmocka_unit_test(mxfp4_example_of_the_specification),
                                        cmocka_unit_test(every_integer_code_at_every_place), cmocka_unit_test(every_bf16_value)};
     return cmocka_run_group_tests_name("number formats", tests, NULL, NULL);

@@ -39,7 +39,7 @@ static void assert_refused(const char *text, int flags, const char *message)
     assert_string_equal(err.text, message);
 }
 
-static void illegal_bodies_are_refused(void **state)
+static void d22_illegal_bodies_are_refused(void **state)
 {
     (void)state;
     static const body bodies[] = {
@@ -384,7 +384,7 @@ static void text_comparison_sees_bytes_after_nul(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(illegal_bodies_are_refused),
+        cmocka_unit_test(d22_illegal_bodies_are_refused),
         cmocka_unit_test(every_cut_of_a_document_is_refused),
         cmocka_unit_test(numbers_keep_their_spelling),
         cmocka_unit_test(integers_are_exact_or_refused),
