@@ -7,7 +7,7 @@ sh tools/setup.sh test
 mkdir -p build
 
 cores=$(getconf _NPROCESSORS_ONLN)
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 leave_out='no test'
 say() {
     printf '== %s (%d s)\n' "$1" $(($(date +%s) - started))
 }
@@ -39,7 +39,7 @@ suite() {
         return
     fi
     say "testing $preset"
-    ctest --test-dir "build/$preset" -V -j "$cores" -R "$pattern" >"$log" 2>&1 || true
+    ctest --test-dir "build/$preset" -V -j "$cores" -R "$pattern" -E "$leave_out" >"$log" 2>&1 || true
     counts=$(awk -f tools/check/count.awk "$log")
     printf '%s\n' "$counts" | sed '$d'
     # shellcheck disable=SC2046
@@ -58,7 +58,10 @@ check 'the include check can fail' sh tools/check/test_includes.sh
 check 'the counting of tests can fail' sh tools/check/test_count.sh
 check 'format' sh tools/check/format.sh .
 suite release
+# The bundled model's answers say nothing about memory that the tiny checkpoints do not, and take minutes under a sanitizer.
+leave_out=test_mini
 suite asan
+leave_out='no test'
 # Threads meet in the pool, and in the passes of an engine.
 suite tsan test_pool test_session
 say clang-tidy

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ static const k3_json *read_json(const char *path)
     char *text;
     size_t n;
     k3_error err;
-    const k3_json *root;
+    const k3_json *root = NULL;
     if (k3_os_read_file(&text, &n, path, 64 << 20, &err) != K3_OK || k3_json_parse(&root, text, n, 0, &err) != K3_OK)
         fail_msg("%s: %s", path, err.text);
     free(text);
@@ -173,11 +174,179 @@ static void a_quantized_trunk_costs_little_perplexity(void **state)
     assert_true(fabs(i4 / base - 1) < 0.04);
 }
 
+/* n greedy ids after a prompt. `mark`: rewound to the end of the prompt and decoded again first, which must compute no token. */
+static void greedy(int32_t *out, size_t n, const k3_config *config, const int32_t *prompt, size_t n_prompt, int mark)
+{
+    k3_engine *engine = open_engine(config);
+    k3_session *session;
+    k3_error err;
+    assert_int_equal(k3_session_open(&session, engine, &err), K3_OK);
+    if (k3_session_append(session, prompt, n_prompt, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    for (int again = 0; again <= mark; again++) {
+        if (again) {
+            assert_int_equal(k3_session_rewind(session, (int64_t)n_prompt, &err), K3_OK);
+            assert_int_equal(k3_session_length(session), n_prompt);
+            assert_non_null(k3_session_logits(session));
+        } else if (mark) {
+            assert_int_equal(k3_session_mark(session, &err), K3_OK);
+        }
+        for (size_t i = 0; i < n; i++) {
+            int32_t id = largest(k3_session_logits(session), k3_engine_info(engine)->vocab_size);
+            if (again)
+                assert_int_equal(id, out[i]);
+            out[i] = id;
+            assert_int_equal(k3_session_append(session, &id, 1, &err), K3_OK);
+        }
+    }
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
+/* The prompt_ids of the first entry of a family. */
+static int32_t *prompt_of(const char *path, const char *family, size_t *n)
+{
+    const k3_json *rows = read_json(path), *p = rows->first;
+    while (p && !k3_json_text_is(k3_json_get(p, "family"), family))
+        p = p->next;
+    assert_non_null(p);
+    int32_t *ids = read_ids(k3_json_get(p, "prompt_ids"), n);
+    k3_json_free(rows);
+    return ids;
+}
+
+static void c26_a_long_prompt_in_any_chunks_gives_the_same_answer(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family;
+        size_t at_least;
+        int chunks[4];
+    } prompts[] = {{"recall", 80, {65536, 1, 7, 64}}, {"recall at 4k", 3900, {65536, 61, 0, 0}}};
+    for (int f = 0; f < 2; f++) {
+        size_t n;
+        int32_t *prompt = prompt_of(GOLDEN "eval.json", prompts[f].family, &n), want[32], got[32];
+        assert_true(n >= prompts[f].at_least);
+        for (int i = 0; i < 4 && prompts[f].chunks[i]; i++) {
+            k3_config config = {.chunk_rows = prompts[f].chunks[i]};
+            greedy(i ? got : want, 32, &config, prompt, n, 0);
+            if (i)
+                assert_memory_equal(got, want, sizeof want);
+        }
+        free(prompt);
+    }
+}
+
+static void c46_d06_every_level_decodes_the_same_64_tokens(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512"};
+    const char *const families[] = {"arithmetic", "units"};
+    for (int f = 0; f < 2; f++) {
+        size_t n;
+        int32_t *prompt = prompt_of(GOLDEN "prompts.json", families[f], &n), want[64], got[64];
+        for (int l = 0; l < 3; l++) {
+            k3_engine *engine;
+            k3_config config = {.backend = levels[l]};
+            if (k3_engine_open(&engine, MODEL, &config, NULL) != K3_OK)
+                continue;
+            k3_engine_close(engine);
+            greedy(l ? got : want, 64, &config, prompt, n, 0);
+            if (l)
+                assert_memory_equal(got, want, sizeof want);
+        }
+        free(prompt);
+    }
+}
+
+static void c45_an_answer_made_again_computes_no_prompt(void **state)
+{
+    (void)state;
+    size_t n;
+    int32_t *prompt = prompt_of(GOLDEN "eval.json", "recall", &n), out[24];
+    k3_config config = {0};
+    greedy(out, 24, &config, prompt, n, 1);
+    free(prompt);
+}
+
+typedef struct said {
+    char reasoning[4000], content[4000];
+} said;
+
+static void listen(void *user, k3_chat_event_kind kind, int index, const char *text, size_t n)
+{
+    (void)index;
+    said *s = user;
+    char *to = kind == K3_CHAT_REASONING ? s->reasoning : s->content;
+    size_t at = strlen(to);
+    assert_true(at + n < sizeof s->content);
+    memcpy(to + at, text, n);
+    to[at + n] = 0;
+}
+
+/* A string as JSON; the model's text needs no more than these escapes. */
+static void quote(char *out, const char *text)
+{
+    *out++ = '"';
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\' || *text == '\n')
+            *out++ = '\\';
+        *out++ = *text == '\n' ? 'n' : *text;
+    }
+    *out++ = '"';
+    *out = 0;
+}
+
+static void c20_the_second_turn_begins_with_the_ids_of_the_first(void **state)
+{
+    (void)state;
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session;
+    k3_chat_parser *parser;
+    k3_tokens first = {0}, second = {0};
+    k3_error err;
+    said s = {"", ""};
+    int thinking, done = 0;
+    const char *question = "{\"messages\":[{\"role\":\"user\",\"content\":\"What is 58 plus 67?\"}]}";
+    assert_int_equal(k3_session_open(&session, engine, &err), K3_OK);
+    assert_int_equal(k3_chat_render(engine, &first, &thinking, question, &err), K3_OK);
+    assert_int_equal(k3_chat_parser_open(&parser, engine, thinking, listen, &s, &err), K3_OK);
+    assert_int_equal(k3_session_append(session, first.ids, first.n, &err), K3_OK);
+    while (!done && k3_session_length(session) < 400) {
+        int32_t id = largest(k3_session_logits(session), k3_engine_info(engine)->vocab_size);
+        assert_int_equal(k3_chat_parser_push(parser, id, &done, &err), K3_OK);
+        assert_int_equal(k3_session_append(session, &id, 1, &err), K3_OK);
+    }
+    assert_string_equal(k3_chat_parser_finish(parser), "stop");
+    assert_non_null(strstr(s.content, "125"));
+    assert_true(s.reasoning[0] != 0);
+    static char request[20000], reasoning[8010], content[8010];
+    quote(reasoning, s.reasoning);
+    quote(content, s.content);
+    snprintf(request, sizeof request,
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"What is 58 plus 67?\"},{\"role\":\"assistant\",\"reasoning_content\":%s,"
+             "\"content\":%s},{\"role\":\"user\",\"content\":\"And 3 plus 4?\"}]}",
+             reasoning, content);
+    if (k3_chat_render(engine, &second, &thinking, request, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    assert_true(second.n > (size_t)k3_session_length(session));
+    assert_memory_equal(second.ids, k3_session_ids(session), (size_t)k3_session_length(session) * sizeof *second.ids);
+    k3_chat_parser_close(parser);
+    k3_tokens_free(&first);
+    k3_tokens_free(&second);
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_answers_equal_those_of_pytorch),
         cmocka_unit_test(a_quantized_trunk_costs_little_perplexity),
+        cmocka_unit_test(c26_a_long_prompt_in_any_chunks_gives_the_same_answer),
+        cmocka_unit_test(c46_d06_every_level_decodes_the_same_64_tokens),
+        cmocka_unit_test(c45_an_answer_made_again_computes_no_prompt),
+        cmocka_unit_test(c20_the_second_turn_begins_with_the_ids_of_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
