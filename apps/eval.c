@@ -161,7 +161,10 @@ static int score_texts(k3_engine *engine, const app_options *o)
     int status = read_input(&s, engine, o);
     if (status == APP_OK)
         status = score_all(&total, engine, &s, o);
-    if (status == APP_OK) {
+    if (status == APP_OK && !total.n && !o->logits) {
+        fprintf(stderr, "k3 eval: nothing to score: no sequence has two ids, and the first one is not scored\n");
+        status = APP_FAILED;
+    } else if (status == APP_OK) {
         char line[128];
         double mean = total.n ? total.nll / (double)total.n : NAN;
         int n = snprintf(line, sizeof line, "perplexity %.6f  nll %.8f  tokens %zu\n", exp(mean), mean, total.n);

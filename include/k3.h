@@ -78,7 +78,8 @@ typedef struct k3_tokens {
 } k3_tokens;
 
 void k3_tokens_free(k3_tokens *tokens);
-/* Appends the ids of plain text (UTF-8, invalid bytes allowed). Special names in it stay ordinary text. */
+/* Appends the ids of plain text (UTF-8, invalid bytes allowed). Special names in it stay ordinary text. A text of more than 32 bytes for
+ * each token of the context is refused unread, here and in k3_chat_render. */
 k3_status k3_tokenize(const k3_engine *engine, k3_tokens *out, const char *text, size_t n_bytes, k3_error *err);
 /* Bytes of one token; *bytes points into the vocabulary. Any id outside it is K3_E_INVALID. */
 k3_status k3_token_bytes(const k3_engine *engine, const char **bytes, size_t *n_bytes, int32_t id, k3_error *err);

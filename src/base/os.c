@@ -180,7 +180,7 @@ k3_status k3_os_read_file(char **text, size_t *n_bytes, const char *path, uint64
 {
     *text = NULL;
     *n_bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe is refused below, not waited for */
     if (fd < 0)
         return k3_fail(err, errno == ENOENT ? K3_E_NOT_FOUND : K3_E_IO, "%s: %s", path, strerror(errno));
     struct stat st;

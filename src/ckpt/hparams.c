@@ -180,7 +180,8 @@ static const k3_json *find(const config_file *file, const field *f, size_t i_tab
     if (i_table == 2)
         return k3_json_get(file->kda, f->name);
     const k3_json *value = k3_json_get(file->text, f->name);
-    return !value && i_table == 1 ? k3_json_get(file->outer, f->name) : value;
+    int is_silent = !value || (value->type == K3_JSON_NULL && k3_json_get(file->outer, f->name));
+    return is_silent && i_table == 1 ? k3_json_get(file->outer, f->name) : value;
 }
 
 static const struct {

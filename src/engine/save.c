@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char MAGIC[8] = "K3SESS1";
@@ -114,14 +115,20 @@ static k3_status write_all(const k3_session *session, k3_stream *s, k3_error *er
     return state->be->sync(state->be, err);
 }
 
-k3_status k3_session_save(const k3_session *session, const char *path, k3_error *err)
+/* The file a path leads to: a link is followed, and what is there and no regular file is not replaced. malloc'd. */
+static k3_status resolve_target(char **out, const char *path, k3_error *err)
 {
-    size_t n = strlen(path);
-    char *part = malloc(n + 6);
-    if (!part)
-        return k3_fail(err, K3_E_NOMEM, "%s: out of memory", path);
-    memcpy(part, path, n);
-    memcpy(part + n, ".part", 6);
+    struct stat st;
+    int exists = stat(path, &st) == 0;
+    *out = NULL;
+    if (exists && !S_ISREG(st.st_mode))
+        return k3_fail(err, K3_E_INVALID, "%s: is no regular file; a session is saved to a file", path);
+    *out = exists ? realpath(path, NULL) : strdup(path);
+    return *out ? K3_OK : k3_fail(err, K3_E_IO, "%s: %s", path, strerror(errno));
+}
+
+static k3_status save_to(const k3_session *session, const char *path, char *part, k3_error *err)
+{
     k3_stream s = {fopen(part, "wbe"), path, 0};
     k3_status status = s.file ? write_all(session, &s, err) : k3_fail(err, K3_E_IO, "%s: cannot create: %s", part, strerror(errno));
     if (s.file && fclose(s.file) && status == K3_OK)
@@ -130,7 +137,23 @@ k3_status k3_session_save(const k3_session *session, const char *path, k3_error 
         status = k3_fail(err, K3_E_IO, "%s: cannot rename %s to it: %s", path, part, strerror(errno));
     if (status != K3_OK && s.file)
         unlink(part);
+    return status;
+}
+
+k3_status k3_session_save(const k3_session *session, const char *path, k3_error *err)
+{
+    char *target;
+    K3_TRY(resolve_target(&target, path, err));
+    size_t n = strlen(target);
+    char *part = malloc(n + 6);
+    k3_status status = part ? K3_OK : k3_fail(err, K3_E_NOMEM, "%s: out of memory", path);
+    if (part) {
+        memcpy(part, target, n);
+        memcpy(part + n, ".part", 6);
+        status = save_to(session, target, part, err);
+    }
     free(part);
+    free(target);
     return status;
 }
 

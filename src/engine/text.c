@@ -16,9 +16,22 @@ static k3_status need_vocab(const k3_engine *engine, k3_error *err)
                                    k3_ckpt_folder(engine->ckpt));
 }
 
+/* No text averages this many bytes a token (long runs of blanks apart), so what is longer cannot fit the context and is refused before
+ * minutes are spent on encoding it. */
+enum { K3_BYTES_A_TOKEN = 32 };
+
+static k3_status check_length(const k3_engine *engine, size_t n_bytes, k3_error *err)
+{
+    uint64_t limit = (uint64_t)engine->hp->context * K3_BYTES_A_TOKEN;
+    return n_bytes <= limit ? K3_OK
+                            : k3_fail(err, K3_E_INVALID, "text of %zu bytes: a context of %d tokens takes at most %llu bytes (%d a token)",
+                                      n_bytes, engine->hp->context, (unsigned long long)limit, (int)K3_BYTES_A_TOKEN);
+}
+
 k3_status k3_tokenize(const k3_engine *engine, k3_tokens *out, const char *text, size_t n_bytes, k3_error *err)
 {
     K3_TRY(need_vocab(engine, err));
+    K3_TRY(check_length(engine, n_bytes, err));
     return k3_text_encode(engine->vocab, out, text, n_bytes, 0, err);
 }
 
@@ -36,7 +49,9 @@ int k3_token_is_special(const k3_engine *engine, int32_t id)
 k3_status k3_chat_render(const k3_engine *engine, k3_tokens *out, int *thinking, const char *request_json, k3_error *err)
 {
     K3_TRY(need_vocab(engine, err));
-    return k3_chat_render_request(engine->vocab, out, NULL, thinking, request_json, strlen(request_json), err);
+    size_t n_bytes = strlen(request_json);
+    K3_TRY(check_length(engine, n_bytes, err));
+    return k3_chat_render_request(engine->vocab, out, NULL, thinking, request_json, n_bytes, err);
 }
 
 struct k3_chat_parser {

@@ -24,6 +24,8 @@ k3_status k3_tokens_add(k3_tokens *tokens, int32_t id, k3_error *err)
 
 void k3_tokens_free(k3_tokens *tokens)
 {
+    if (!tokens)
+        return;
     free(tokens->ids);
     *tokens = (k3_tokens){0};
 }

@@ -338,6 +338,31 @@ static void c20_the_second_turn_begins_with_the_ids_of_the_first(void **state)
     k3_engine_close(engine);
 }
 
+static void b16_a_text_that_cannot_fit_is_refused_before_it_is_encoded(void **state)
+{
+    (void)state;
+    const size_t n = (size_t)64 << 20;
+    k3_engine *engine = open_engine(NULL);
+    k3_tokens tokens = {0};
+    k3_error err;
+    char *text = malloc(n + 4);
+    for (size_t i = 0; i < n; i += 3)
+        memcpy(text + i, "\xe4\xb8\xad", 3);
+    text[n] = 0;
+    uint64_t start = k3_os_nanoseconds();
+    assert_int_equal(k3_tokenize(engine, &tokens, text, n, &err), K3_E_INVALID);
+    assert_non_null(strstr(err.text, "67108864 bytes"));
+    assert_int_equal(k3_chat_render(engine, &tokens, NULL, text, &err), K3_E_INVALID);
+    /* Encoding takes a hundred times as long as looking at the length. */
+    assert_true(k3_os_nanoseconds() - start < 1000000000u);
+    assert_int_equal(tokens.n, 0);
+    assert_int_equal(k3_tokenize(engine, &tokens, text, 3000, &err), K3_OK);
+    assert_true(tokens.n > 0);
+    k3_tokens_free(&tokens);
+    free(text);
+    k3_engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +371,7 @@ int main(void)
         cmocka_unit_test(c26_a_long_prompt_in_any_chunks_gives_the_same_answer),
         cmocka_unit_test(c46_d06_every_level_decodes_the_same_64_tokens),
         cmocka_unit_test(c45_an_answer_made_again_computes_no_prompt),
+        cmocka_unit_test(b16_a_text_that_cannot_fit_is_refused_before_it_is_encoded),
         cmocka_unit_test(c20_the_second_turn_begins_with_the_ids_of_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,6 +228,13 @@ static void a_damaged_or_foreign_session_file_changes_nothing(void **state)
     }
     refused(k3_session_load(session, none, &err), K3_E_NOT_FOUND, &err, "none.k3s");
     refused(k3_session_save(session, "/no/such/folder/x", &err), K3_E_IO, &err, "/no/such/folder/x");
+    refused(k3_session_save(session, folder, &err), K3_E_INVALID, &err, "no regular file");
+    snprintf(none, sizeof none, "%s/link.k3s", folder);
+    assert_int_equal(symlink(path, none), 0);
+    ok(k3_session_save(session, none, &err), &err);
+    struct stat st;
+    assert_true(lstat(none, &st) == 0 && S_ISLNK(st.st_mode));
+    snprintf(none, sizeof none, "%s/none.k3s", folder);
     k3_config other = {.exact = 1};
     k3_engine *exact = open_engine(&other);
     k3_session *foreign = open_session(exact);
