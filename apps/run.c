@@ -76,7 +76,12 @@ static int make_prompt(job *j)
     } else {
         size_t n = 0;
         char *text = app_read_file(o->request ? o->request : o->prompt_file, &n);
-        status = !text ? APP_FAILED : o->request ? render(j, text) : render_text(j, text, n);
+        if (text && o->request && strlen(text) != n) {
+            fprintf(stderr, "k3: %s: byte %zu is 0x00, which JSON does not have\n", o->request, strlen(text));
+            status = APP_FAILED;
+        } else {
+            status = !text ? APP_FAILED : o->request ? render(j, text) : render_text(j, text, n);
+        }
         free(text);
     }
     if (status == APP_OK && !j->prompt.n)
