@@ -29,7 +29,8 @@ static const app_option run_input[] = {
      "a conversation in K3's chat format; without a prompt, lines are read and answered in turn"},
     {"--system", "S", APP_TEXT, AT(system), 0, 0, NULL, "system message of the conversation"},
     {"--request", "F", APP_TEXT, AT(request), 0, 0, NULL,
-     "a whole chat request, JSON with messages, tools and so on as in OpenAI's API; - for standard input"},
+     "a chat request: JSON with messages, tools, tool_choice, response_format, thinking, thinking_effort (docs/chat.md); other "
+     "fields are ignored; - for standard input"},
     {"--no-think", NULL, APP_FLAG, AT(no_think), 0, 0, NULL, "answer without the thinking channel"},
     {"--effort", "E", APP_WORD, AT(effort), 0, 0, NULL, "low or high or max: how much to think"},
 };
