@@ -98,11 +98,6 @@ void k3_forward_close(k3_forward *f)
     free(f);
 }
 
-void k3_forward_dump(k3_forward *f, float *dump)
-{
-    f->dump = dump;
-}
-
 static void begin(k3_forward *f, const k3_pass *pass)
 {
     f->pass = pass;
@@ -169,8 +164,6 @@ static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *er
     else
         k3_dense_forward(f, f->tmp, f->n, &w->dense);
     f->op->add(f->be, p, p, f->tmp, n);
-    if (f->dump)
-        f->be->memory->download(f->be, f->dump + (size_t)l * (size_t)n, p, 4 * (uint64_t)n);
     return K3_OK;
 }
 

@@ -33,7 +33,4 @@ void k3_forward_close(k3_forward *forward);
  * contents of the states are undefined; their lengths are unchanged. */
 k3_status k3_forward_run(k3_forward *forward, const k3_pass *pass, k3_error *err);
 
-/* Copies the hidden stream after each layer (P, [n_rows, hidden]) to dump [n_layers, n_rows, hidden] during later passes; NULL stops. */
-void k3_forward_dump(k3_forward *forward, float *dump);
-
 #endif

@@ -14,7 +14,6 @@ struct k3_forward {
     k3_experts *experts;
     k3_mla_dims mla_dims;
     int max_rows, max_spans;
-    float *dump;
 
     /* This pass. */
     int T;

@@ -1,17 +1,9 @@
 #include "model/quantize.h"
 
+#include "base/bf16.h"
+
 #include <math.h>
 #include <string.h>
-
-/* bf16 by rounding to nearest even; NaN stays NaN. */
-static uint16_t to_bf16(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    if ((u & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)((u >> 16) | 0x40);
-    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
-}
 
 typedef struct k3_int_format {
     int lowest, highest; /* codes without offset */
@@ -120,7 +112,7 @@ void k3_quantize_row(void *codes, void *scales, const float *w, k3_type type, in
     }
     if (type == K3_BF16) {
         for (int i = 0; i < n; i++)
-            ((uint16_t *)codes)[i] = to_bf16(w[i]);
+            ((uint16_t *)codes)[i] = k3_bf16_of(w[i]);
         return;
     }
     k3_int_format f = format_of(type);

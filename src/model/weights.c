@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include "base/bf16.h"
 #include "base/pool.h"
 #include "model/quantize.h"
 
@@ -65,14 +66,6 @@ static k3_buf *new_buffer(k3_loader *ld, uint64_t bytes, const char *what, k3_er
     return buf;
 }
 
-static float bf16_value(uint16_t b)
-{
-    uint32_t u = (uint32_t)b << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
 static k3_status advance(k3_loader *ld, uint64_t bytes, k3_error *err)
 {
     ld->done += bytes;
@@ -96,7 +89,7 @@ static k3_status load_values(k3_loader *ld, float *values, k3_role role, int lay
         for (int64_t i = n - 1; i >= 0; i--) { /* widens in place, from the end */
             uint16_t b;
             memcpy(&b, (const char *)values + 2 * i, 2);
-            values[i] = bf16_value(b);
+            values[i] = k3_bf16_value(b);
         }
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(values[i]))
@@ -170,7 +163,7 @@ static void convert_rows(void *arg, int64_t first, int64_t last, int thread)
             for (size_t i = 0; i < cols; i++) {
                 uint16_t b;
                 memcpy(&b, src + 2 * i, 2);
-                row[i] = bf16_value(b);
+                row[i] = k3_bf16_value(b);
             }
         int bad = 0;
         for (size_t i = 0; i < cols; i++)

@@ -3,6 +3,7 @@
 #define K3_BACKEND_CPU_DECODE_H
 
 #include "backend/tensor.h"
+#include "base/bf16.h"
 
 #include <string.h>
 
@@ -24,17 +25,7 @@ static inline float k3_load_bf16(const void *at, size_t i)
 {
     uint16_t x;
     memcpy(&x, (const unsigned char *)at + 2 * i, sizeof x);
-    return k3_float_of_bits((uint32_t)x << 16);
-}
-
-/* To the nearest, ties to even; a NaN stays a NaN. */
-static inline uint16_t k3_bf16_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((u >> 16) | 0x40);
-    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+    return k3_bf16_value(x);
 }
 
 /* 2^(byte - 127) as bits. Byte 0 is the subnormal 2^-127, not zero; byte 255 is NaN, which the exponent bits alone would read as infinity.
