@@ -3,8 +3,9 @@
  *
  * Shapes: T rows (tokens, possibly of several sequences), C channels, H heads, D head dim, E experts, K experts a token, L latent width,
  * I inner width. Activations are f32, row-major, contiguous unless a stride is given; ids are i32. Outputs come first. An output may be the
- * same place as an input only where said. On one backend a row's result never depends on which other rows are computed with it, on the
- * number of threads or on the split into calls. */
+ * same place as an input only where said. On one backend a row's result never depends on what the other rows of the call hold or on the
+ * number of threads. With same_bits_for_any_split it does not depend on the split into calls either; without, a call of one row and a call
+ * of many may round differently, since they are different kernels. */
 #ifndef K3_BACKEND_BACKEND_H
 #define K3_BACKEND_BACKEND_H
 
@@ -31,6 +32,23 @@ typedef struct k3_proj {
 typedef struct k3_expert {
     k3_mat w1, w3, w2;
 } k3_expert;
+
+/* The routed experts of one layer as T rows with K choices each want them. */
+typedef struct k3_moe {
+    int T, K, E, L, I; /* E entries in the tables */
+    float b1, b2;
+    k3_ref ids;                      /* i32 [T, K], as router_topk gave them */
+    const int32_t *host_ids;         /* the same on the host; NULL: they never came back, and `table` is there */
+    const k3_expert *const *experts; /* [E]; NULL entries: not on this backend */
+    k3_ref table;                    /* optional, k3_expert_address [E] (backend/args/moe.h) in device memory: every expert is resident */
+} k3_moe;
+
+/* One seeded draw (sample/sampler.c has the order of the filters). */
+typedef struct k3_draw {
+    float temperature, top_p, min_p;
+    int top_k;
+    double u; /* 0 <= u < 1 */
+} k3_draw;
 
 typedef struct k3_mla_dims {
     int heads, nope, rope, v, kv_lora;
@@ -95,42 +113,55 @@ typedef struct k3_ops {
     void (*router_topk)(k3_backend *be, k3_ref ids, k3_ref weights, k3_ref logits, k3_ref bias, int T, int E, int K, int renormalize,
                         float scale);
 
-    /* y[t] = sum_k weights[t,k] * W2 situ(W1 z[t], W3 z[t]) for expert ids[t,k], summed in rank order k = 0..K-1. z, y [T, L].
-     * experts: table by id; entries that no row asks for are not read. `ids` are host copies of what router_topk gave. */
-    void (*moe_experts)(k3_backend *be, k3_ref y, k3_ref z, const int32_t *ids, k3_ref weights, const k3_expert *const *experts, int T,
-                        int K, float b1, float b2);
+    /* slots[t,k] = W2 situ(W1 z[t], W3 z[t]) of expert ids[t,k]; z [T, L], slots [T, K, L]. A pair whose expert is NULL in the table is
+     * left out and its slot is left alone: another backend computes it. Ids outside 0..E-1 are a failure. */
+    void (*moe_experts)(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe *moe);
+
+    /* y[t] = sum_k weights[t,k] slots[t,k], in rank order k = 0..K-1, so that who computed a slot, and when, never changes a sum. */
+    void (*moe_sum)(k3_backend *be, k3_ref y, k3_ref slots, k3_ref weights, int T, int K, int L);
 
     /* y = a + b, n values. y may be either. */
     void (*add)(k3_backend *be, k3_ref y, k3_ref a, k3_ref b, int64_t n);
+
+    /* Optional (NULL: the caller downloads and uses sample/): ids[t] = the draw of draws[t] (host) from logits [T, V]; i32. -1 where the
+     * logits have no distribution (NaN, +inf, all -inf). */
+    void (*sample)(k3_backend *be, k3_ref ids, k3_ref logits, const k3_draw *draws, int T, int V);
 } k3_ops;
 
 typedef struct k3_memory_info {
     uint64_t used, budget; /* bytes; budget 0: unlimited */
-    int n_buffers;
+    uint64_t total, free;  /* of the device, as far as it tells; 0 unknown */
+    int n_buffers, n_slabs;
 } k3_memory_info;
 
 typedef struct k3_op_stat {
     const char *name;
-    uint64_t calls, bytes, nanoseconds; /* bytes: weights read */
+    uint64_t calls, dispatches, bytes, nanoseconds; /* bytes: weights read; nanoseconds: on the device, where it keeps time */
 } k3_op_stat;
 
 typedef struct k3_memory_ops {
-    /* Zeroed memory aligned to 64 bytes; NULL and a kept failure if it does not fit the budget. */
+    /* Zeroed memory aligned to 64 bytes (256 on a device); NULL and a kept failure if it does not fit the budget. */
     k3_buf *(*alloc)(k3_backend *be, uint64_t bytes, const char *what);
-    /* A buffer over host pages that outlive it, without a copy where the device can. */
+    /* Memory for rows of row_bytes each. A device that limits one allocation makes it of pieces at row borders: only embed, matmul,
+     * mla_attend (weights), upload, download and copy may be given such a buffer. */
+    k3_buf *(*alloc_rows)(k3_backend *be, uint64_t rows, uint64_t row_bytes, const char *what);
+    /* A buffer over host pages that outlive it, without a copy where the device can, as a copy where it cannot. */
     k3_buf *(*wrap)(k3_backend *be, void *host, uint64_t bytes, const char *what);
     void (*release)(k3_backend *be, k3_buf *buf);
-    void (*upload)(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes);
-    void (*download)(k3_backend *be, void *dst, k3_ref src, uint64_t bytes); /* implies sync */
+    void (*upload)(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes); /* src may change after the call */
+    void (*download)(k3_backend *be, void *dst, k3_ref src, uint64_t bytes);     /* waits for all recorded work */
     void (*copy)(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes);
     void (*info)(k3_backend *be, k3_memory_info *info);
     void (*set_budget)(k3_backend *be, uint64_t bytes);
+    void (*set_priority)(k3_backend *be, float priority); /* 0 to 1, of later allocations: which a full device drops first */
 } k3_memory_ops;
 
 struct k3_backend {
     const char *name; /* "cpu:avx512" */
     const k3_ops *ops;
     const k3_memory_ops *memory;
+    /* Starts what is recorded without waiting for it. */
+    void (*submit)(k3_backend *be);
     /* Waits for all recorded work and reports the first failure since the last sync. */
     k3_status (*sync)(k3_backend *be, k3_error *err);
     /* Fills at most `max` entries, returns how many there are. */
@@ -139,19 +170,29 @@ struct k3_backend {
     const char *(*describe)(k3_backend *be);
     void (*close)(k3_backend *be);
     int same_bits_for_any_split; /* kda_recur is used for prefill too */
+    int is_device;               /* memory of its own: mapped files are not wrapped, experts are uploaded to it */
 };
 
 typedef struct k3_backend_config {
-    const char *name; /* "auto", "cpu", "cpu:avx2", ...; NULL is auto */
+    const char *name; /* "auto", "cpu", "cpu:avx2", "vulkan", "vulkan:1", "vulkan:NAME", ...; NULL is auto */
     int threads;      /* 0: the cores this process may use */
-    int exact;        /* sums in double where the backend has them: the reference arithmetic */
+    int exact;        /* sums in double where the backend has them, in f32 on a device, no narrower products: the reference arithmetic */
+    int timing;       /* a device times each operation, which costs a little */
+    uint64_t vram;    /* budget of device memory in bytes; 0: what is free */
 } k3_backend_config;
 
-/* Opens the backend that the name asks for; an unknown name lists what this build has. */
-k3_status k3_backend_open(k3_backend **out, const k3_backend_config *config, k3_error *err);
+/* Opens the backend that the name asks for; an unknown name lists what this build has. "auto" takes a GPU that is not software, else the
+ * CPU; why there is no GPU is then left in `note` if that is not NULL. */
+k3_status k3_backend_open(k3_backend **out, const k3_backend_config *config, char *note, size_t note_size, k3_error *err);
 
 /* cpu/cpu.c. level: NULL or "" (best), "scalar", "avx2", "avx512". Of config, threads and exact count. */
 k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_config *config, k3_error *err);
+
+/* vulkan/open.c. device: NULL or "" (the best that is not software), a number from the list, or a part of a name; a software device must
+ * be asked for in one of these ways ("vulkan:llvmpipe"). */
+k3_status k3_vulkan_open(k3_backend **out, const char *device, const k3_backend_config *config, k3_error *err);
+/* One line a device: number, name, kind, memory, driver. malloc'd. */
+k3_status k3_vulkan_list(char **text, k3_error *err);
 
 /* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
 double k3_cpu_memory_rate(int threads);

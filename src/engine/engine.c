@@ -108,8 +108,8 @@ static k3_status open_parts(k3_engine *engine, const char *model, const k3_confi
     k3_trunk trunk = K3_TRUNK_BF16;
     K3_TRY(parse_trunk(&trunk, config, engine->ckpt, err));
     K3_TRY(open_vocab(engine, err));
-    k3_backend_config backend = {config->backend, config->threads, config->exact};
-    K3_TRY(k3_backend_open(&engine->be, &backend, err));
+    k3_backend_config backend = {.name = config->backend, .threads = config->threads, .exact = config->exact};
+    K3_TRY(k3_backend_open(&engine->be, &backend, NULL, 0, err));
     engine->cache_type = config->exact ? K3_F32 : K3_BF16;
     engine->chunk_rows = config->chunk_rows ? config->chunk_rows : K3_CHUNK_ROWS;
     uint64_t need = k3_weights_bytes(engine->ckpt, trunk), available = k3_os_memory_available();

@@ -28,7 +28,10 @@ k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error 
     const k3_expert *const *table;
     K3_TRY(k3_experts_acquire(f->experts, &table, layer, f->host_ids, T * K, err));
 
-    op->moe_experts(f->be, L ? f->mixed : y, z, f->host_ids, f->top_w, table, T, K, hp->situ_b1, hp->situ_b2);
+    int width = L ? L : hp->hidden;
+    k3_moe moe = {T, K, hp->n_experts, width, hp->expert_inner, hp->situ_b1, hp->situ_b2, f->top_ids, f->host_ids, table, {NULL, 0}};
+    op->moe_experts(f->be, f->slots, z, &moe);
+    op->moe_sum(f->be, L ? f->mixed : y, f->slots, f->top_w, T, K, width);
     if (L) {
         if (w->norm.buf)
             op->rmsnorm(f->be, f->mixed, f->mixed, w->norm, T, L, L, L, hp->rms_eps);

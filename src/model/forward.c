@@ -49,6 +49,7 @@ static k3_status new_scratch(k3_forward *f, k3_error *err)
     K3_TRY(new_ref(f, &f->router, R, hp->n_experts, "router", err));
     K3_TRY(new_ref(f, &f->top_ids, R, hp->top_k, "chosen experts", err));
     K3_TRY(new_ref(f, &f->top_w, R, hp->top_k, "expert weights", err));
+    K3_TRY(new_ref(f, &f->slots, (int64_t)R * hp->top_k, hp->latent ? hp->latent : hp->hidden, "expert outputs", err));
     K3_TRY(new_ref(f, &f->latent, R, hp->latent, "latent", err));
     K3_TRY(new_ref(f, &f->mixed, R, hp->latent, "mixture", err));
     K3_TRY(new_ref(f, &f->picked, K3_LOGIT_ROWS, hp->hidden, "rows for the head", err));

@@ -29,6 +29,7 @@ struct k3_forward {
     k3_ref small;                  /* low-rank and per-head values */
     k3_ref gate, up;               /* dense and shared inner width */
     k3_ref router, top_ids, top_w; /* [E], [K], [K] */
+    k3_ref slots;                  /* [K, L] */
     k3_ref latent, mixed;          /* [L] */
     k3_ref picked, logits;         /* [K3_LOGIT_ROWS, hidden], [K3_LOGIT_ROWS, vocab] */
     int32_t *host_ids;             /* [max_rows * top_k] */

@@ -21,7 +21,7 @@ struct k3_cpu_buf {
 
 static const char *const op_names[K3_N_OPS] = {
     "embed",        "attnres_mix", "rmsnorm",    "matmul",   "shortconv", "l2norm",      "kda_gate",    "kda_recur", "kda_chunk",
-    "gate_rmsnorm", "mla_append",  "mla_attend", "gate_mul", "situ_glu",  "router_topk", "moe_experts", "add",
+    "gate_rmsnorm", "mla_append",  "mla_attend", "gate_mul", "situ_glu",  "router_topk", "moe_experts", "moe_sum", "add",
 };
 
 void k3_cpu_fail(k3_cpu *cpu, k3_status status, const char *format, ...)
@@ -60,6 +60,7 @@ void k3_cpu_end(k3_cpu *cpu, k3_cpu_op op, uint64_t t0, uint64_t bytes)
 {
     k3_op_stat *stat = &cpu->stats[op];
     stat->calls++;
+    stat->dispatches++;
     stat->bytes += bytes;
     stat->nanoseconds += k3_os_nanoseconds() - t0;
 }
@@ -159,6 +160,11 @@ static k3_buf *memory_alloc(k3_backend *be, uint64_t bytes, const char *what)
     return keep(cpu, buf, host, bytes, kind);
 }
 
+static k3_buf *memory_alloc_rows(k3_backend *be, uint64_t rows, uint64_t row_bytes, const char *what)
+{
+    return memory_alloc(be, rows * row_bytes, what);
+}
+
 static k3_buf *memory_wrap(k3_backend *be, void *host, uint64_t bytes, const char *what)
 {
     k3_cpu *cpu = k3_cpu_of(be);
@@ -223,6 +229,7 @@ static void memory_copy(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes)
 static void memory_info(k3_backend *be, k3_memory_info *info)
 {
     *info = k3_cpu_of(be)->info;
+    info->free = k3_os_memory_available();
 }
 
 static void memory_set_budget(k3_backend *be, uint64_t bytes)
@@ -230,8 +237,25 @@ static void memory_set_budget(k3_backend *be, uint64_t bytes)
     k3_cpu_of(be)->info.budget = bytes;
 }
 
-static const k3_memory_ops memory_ops = {memory_alloc,    memory_wrap, memory_release, memory_upload,
-                                         memory_download, memory_copy, memory_info,    memory_set_budget};
+/* Which allocation the system drops first is its own business. */
+static void memory_set_priority(k3_backend *be, float priority)
+{
+    (void)be;
+    (void)priority;
+}
+
+static const k3_memory_ops memory_ops = {
+    .alloc = memory_alloc,
+    .alloc_rows = memory_alloc_rows,
+    .wrap = memory_wrap,
+    .release = memory_release,
+    .upload = memory_upload,
+    .download = memory_download,
+    .copy = memory_copy,
+    .info = memory_info,
+    .set_budget = memory_set_budget,
+    .set_priority = memory_set_priority,
+};
 
 /* ---- the backend -------------------------------------------------------------------------------------- */
 
@@ -252,6 +276,7 @@ static const k3_ops cpu_ops = {
     .situ_glu = k3_cpu_situ_glu,
     .router_topk = k3_cpu_router_topk,
     .moe_experts = k3_cpu_moe_experts,
+    .moe_sum = k3_cpu_moe_sum,
     .add = k3_cpu_add,
 };
 
@@ -263,6 +288,12 @@ static k3_status cpu_sync(k3_backend *be, k3_error *err)
     return failure.status == K3_OK ? K3_OK : k3_fail(err, failure.status, "%s", failure.text);
 }
 
+/* Everything ran when it was called. */
+static void cpu_submit(k3_backend *be)
+{
+    (void)be;
+}
+
 static int cpu_stats(k3_backend *be, k3_op_stat *out, int max, int reset)
 {
     k3_cpu *cpu = k3_cpu_of(be);
@@ -271,7 +302,7 @@ static int cpu_stats(k3_backend *be, k3_op_stat *out, int max, int reset)
         if (i < max)
             out[i] = cpu->stats[i];
         if (reset)
-            cpu->stats[i] = (k3_op_stat){op_names[i], 0, 0, 0};
+            cpu->stats[i] = (k3_op_stat){op_names[i], 0, 0, 0, 0};
     }
     return K3_N_OPS;
 }
@@ -341,7 +372,15 @@ k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_conf
     snprintf(cpu->name, sizeof cpu->name, "cpu:%s", k3_cpu_level_name(chosen));
     snprintf(cpu->line, sizeof cpu->line, "%s, %d thread%s%s", cpu->name, cpu->n_threads, cpu->n_threads == 1 ? "" : "s",
              config->exact ? ", sums in double" : "");
-    cpu->base = (k3_backend){cpu->name, &cpu_ops, &memory_ops, cpu_sync, cpu_stats, cpu_describe, cpu_close, 1};
+    cpu->base = (k3_backend){.name = cpu->name,
+                             .ops = &cpu_ops,
+                             .memory = &memory_ops,
+                             .submit = cpu_submit,
+                             .sync = cpu_sync,
+                             .stats = cpu_stats,
+                             .describe = cpu_describe,
+                             .close = cpu_close,
+                             .same_bits_for_any_split = 1};
     *out = &cpu->base;
     return K3_OK;
 }

@@ -24,6 +24,7 @@ typedef enum k3_cpu_op {
     K3_OP_SITU_GLU,
     K3_OP_ROUTER_TOPK,
     K3_OP_MOE_EXPERTS,
+    K3_OP_MOE_SUM,
     K3_OP_ADD,
     K3_N_OPS
 } k3_cpu_op;
@@ -90,8 +91,8 @@ void k3_cpu_gate_mul(k3_backend *be, k3_ref y, k3_ref x, k3_ref gate, int64_t n)
 void k3_cpu_situ_glu(k3_backend *be, k3_ref y, k3_ref g, k3_ref u, int64_t n, float b1, float b2);
 void k3_cpu_router_topk(k3_backend *be, k3_ref ids, k3_ref weights, k3_ref logits, k3_ref bias, int T, int E, int K, int renormalize,
                         float scale);
-void k3_cpu_moe_experts(k3_backend *be, k3_ref y, k3_ref z, const int32_t *ids, k3_ref weights, const k3_expert *const *experts, int T,
-                        int K, float b1, float b2);
+void k3_cpu_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe *moe);
+void k3_cpu_moe_sum(k3_backend *be, k3_ref y, k3_ref slots, k3_ref weights, int T, int K, int L);
 void k3_cpu_add(k3_backend *be, k3_ref y, k3_ref a, k3_ref b, int64_t n);
 
 #endif
