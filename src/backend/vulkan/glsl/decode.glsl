@@ -1,0 +1,170 @@
+/* The weight types of backend/tensor.h, decoded from 32-bit words: one weight at any byte address, or whole words of weights. */
+#ifndef K3_DECODE_GLSL
+#define K3_DECODE_GLSL
+
+#include "common.glsl"
+
+const uint K3_F32 = 0, K3_BF16 = 1, K3_INT8 = 2, K3_INT4 = 3, K3_INT4_G64 = 4, K3_INT3_G64 = 5, K3_INT2 = 6, K3_MXFP4 = 7;
+
+/* ---- one weight ---------------------------------------------------------------------------------------- */
+
+/* 1 to 4 bytes from any address, low byte first; bits above them are undefined. No word without a wanted byte is read. */
+uint k3_load(uint64_t at, uint bytes)
+{
+    uint first = uint(at) & 3u;
+    U32 words = U32(at - first);
+    uint value = words.at[0] >> (8u * first);
+    if (first + bytes > 4u)
+        value |= words.at[1] << (32u - 8u * first);
+    return value;
+}
+
+uint k3_load_byte(uint64_t at)
+{
+    return k3_load(at, 1u) & 255u;
+}
+
+float k3_load_f32(uint64_t at)
+{
+    return uintBitsToFloat(k3_load(at, 4u));
+}
+
+/* The value of an e2m1 code: sign and magnitude bits put where an f16 has sign, low exponent bits and high mantissa bit are 2^14 times too
+ * small, and exact. Code 1 is then a subnormal f16, which conversion to f32 keeps. */
+const float K3_E2M1_UNIT = 16384.0;
+float k3_e2m1(uint code)
+{
+    return unpackHalf2x16((code & 8u) << 12 | (code & 7u) << 9).x * K3_E2M1_UNIT;
+}
+
+/* 2^(byte - 127). Byte 0 is a subnormal f32, exact in the word and flushed to zero by a device that knows no subnormals: an error of
+ * 2^-127 a unit. Byte 255 does not occur: the loader refuses it. */
+float k3_e8m0(uint byte)
+{
+    return uintBitsToFloat(byte == 0u ? 0x00400000u : byte << 23);
+}
+
+/* One scale for the whole row: y = scale * sum(code x). */
+bool k3_type_scales_rows(uint type)
+{
+    return type == K3_INT8 || type == K3_INT4 || type == K3_INT2;
+}
+
+/* Weight `col` of the row at address `row`, scales of the row at `scale`; without the row's scale where the type has one. */
+float k3_code(uint type, uint64_t row, uint64_t scale, uint col)
+{
+    switch (type) {
+    case K3_F32:
+        return k3_load_f32(row + 4ul * col);
+    case K3_BF16:
+        return uintBitsToFloat(k3_load(row + 2ul * col, 2u) << 16);
+    case K3_INT8:
+        return float(bitfieldExtract(int(k3_load(row + col, 1u)), 0, 8));
+    case K3_INT4:
+    case K3_INT4_G64: {
+        float value = float(bitfieldExtract(k3_load(row + col / 2u, 1u), int(col % 2u) * 4, 4)) - 8.0;
+        return type == K3_INT4 ? value : value * k3_load_f32(scale + 4ul * (col / 64u));
+    }
+    case K3_INT3_G64: {
+        uint bit = col % 64u * 3u, shift = bit % 8u;
+        uint code = k3_load(row + col / 64u * 24ul + bit / 8u, shift > 5u ? 2u : 1u) >> shift & 7u;
+        return (float(code) - 4.0) * k3_load_f32(scale + 4ul * (col / 64u));
+    }
+    case K3_INT2:
+        return float(bitfieldExtract(k3_load(row + col / 4u, 1u), int(col % 4u) * 2, 2)) - 2.0;
+    default:
+        return k3_e2m1(bitfieldExtract(k3_load(row + col / 2u, 1u), int(col % 2u) * 4, 4)) * k3_e8m0(k3_load_byte(scale + col / 32u));
+    }
+}
+
+/* 1 where the type has no scale of the whole row. */
+float k3_row_scale(uint type, uint64_t scale)
+{
+    return k3_type_scales_rows(type) ? k3_load_f32(scale) : 1.0;
+}
+
+/* Addresses of a row's codes and scales. */
+uint64_t k3_row_at(k3_mat_args m, uint row)
+{
+    return m.data + uint64_t(row) * m.row_bytes;
+}
+
+uint64_t k3_scale_at(k3_mat_args m, uint row)
+{
+    return m.scale + uint64_t(row) * m.scale_bytes;
+}
+
+/* The whole weight. */
+float k3_weight(uint type, k3_mat_args m, uint row, uint col)
+{
+    uint64_t scale = k3_scale_at(m, row);
+    return k3_code(type, k3_row_at(m, row), scale, col) * k3_row_scale(type, scale);
+}
+
+/* ---- words of weights, columns in order ---------------------------------------------------------------- */
+
+vec2 k3_bf16x2(uint word)
+{
+    return vec2(uintBitsToFloat(word << 16), uintBitsToFloat(word & 0xffff0000u));
+}
+
+/* Four signed bytes. */
+vec4 k3_int8x4(uint word)
+{
+    int w = int(word);
+    return vec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8), bitfieldExtract(w, 16, 8), w >> 24);
+}
+
+/* Nibbles less 8, times 16: flipping the top bit makes a code two's complement, which at the top of a byte is a signed byte. */
+const float K3_INT4_UNIT = 0.0625;
+void k3_int4x8(uint word, out vec4 first, out vec4 second)
+{
+    uint flipped = word ^ 0x88888888u;
+    vec4 even = k3_int8x4(flipped << 4 & 0xf0f0f0f0u), odd = k3_int8x4(flipped & 0xf0f0f0f0u);
+    first = vec4(even.x, odd.x, even.y, odd.y);
+    second = vec4(even.z, odd.z, even.w, odd.w);
+}
+
+/* Two bits less 2, times 64, likewise. */
+const float K3_INT2_UNIT = 0.015625;
+void k3_int2x16(uint word, out vec4 first, out vec4 second, out vec4 third, out vec4 fourth)
+{
+    uint flipped = word ^ 0xaaaaaaaau;
+    vec4 a = k3_int8x4(flipped << 6 & 0xc0c0c0c0u), b = k3_int8x4(flipped << 4 & 0xc0c0c0c0u);
+    vec4 c = k3_int8x4(flipped << 2 & 0xc0c0c0c0u), d = k3_int8x4(flipped & 0xc0c0c0c0u);
+    first = vec4(a.x, b.x, c.x, d.x);
+    second = vec4(a.y, b.y, c.y, d.y);
+    third = vec4(a.z, b.z, c.z, d.z);
+    fourth = vec4(a.w, b.w, c.w, d.w);
+}
+
+/* Eight codes of three bits less 4, from the low 24 bits. */
+void k3_int3x8(uint bits, out vec4 first, out vec4 second)
+{
+    int w = int(bits ^ 0x924924u);
+    first = vec4(bitfieldExtract(w, 0, 3), bitfieldExtract(w, 3, 3), bitfieldExtract(w, 6, 3), bitfieldExtract(w, 9, 3));
+    second = vec4(bitfieldExtract(w, 12, 3), bitfieldExtract(w, 15, 3), bitfieldExtract(w, 18, 3), bitfieldExtract(w, 21, 3));
+}
+
+/* The sign and the three magnitude bits of four nibbles as the high bytes of f16 values (k3_e2m1), one a byte. */
+uint k3_e2m1_odd(uint word)
+{
+    return (word & 0x80808080u) | (word >> 3 & 0x0e0e0e0eu);
+}
+
+uint k3_e2m1_even(uint word)
+{
+    return (word << 4 & 0x80808080u) | (word << 1 & 0x0e0e0e0eu);
+}
+
+/* Eight e2m1 codes DIVIDED by K3_E2M1_UNIT, so that the unit is multiplied once a block: about 13 integer operations and 8 conversions. */
+void k3_e2m1x8(uint word, out vec4 first, out vec4 second)
+{
+    uint even = k3_e2m1_even(word), odd = k3_e2m1_odd(word);
+    vec2 c04 = unpackHalf2x16(even << 8 & 0xff00ff00u), c15 = unpackHalf2x16(odd << 8 & 0xff00ff00u);
+    vec2 c26 = unpackHalf2x16(even & 0xff00ff00u), c37 = unpackHalf2x16(odd & 0xff00ff00u);
+    first = vec4(c04.x, c15.x, c26.x, c37.x);
+    second = vec4(c04.y, c15.y, c26.y, c37.y);
+}
+
+#endif
