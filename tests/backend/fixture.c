@@ -5,17 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const level_names[N_LEVELS] = {"scalar", "avx2", "avx512", "avx2+exact", "avx512+exact"};
+const char *const level_names[N_LEVELS] = {"scalar", "avx2", "avx512", "avx2+exact", "avx512+exact", "vulkan", "vulkan+exact"};
 
 k3_backend *open_level(const char *level, int threads)
 {
     k3_backend *be;
     k3_error err;
-    char name[16];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(level, "+"), level);
-    k3_backend_config config = {.threads = threads, .exact = strchr(level, '+') != NULL};
-    k3_status status = k3_cpu_open(&be, name, &config, &err);
-    if (status == K3_E_UNSUPPORTED)
+    char name[32];
+    int vulkan = strncmp(level, "vulkan", 6) == 0;
+    snprintf(name, sizeof name, "%s%.*s", vulkan ? "" : "cpu:", (int)strcspn(level, "+"), level);
+    k3_backend_config config = {.name = name, .threads = threads, .exact = strchr(level, '+') != NULL};
+    k3_status status = k3_backend_open(&be, &config, NULL, 0, &err);
+    if (vulkan && status != K3_OK) {
+        config.name = "vulkan:0";
+        status = k3_backend_open(&be, &config, NULL, 0, &err);
+    }
+    if (status == K3_E_UNSUPPORTED || (vulkan && status == K3_E_NOT_FOUND))
         return NULL;
     if (status != K3_OK)
         fail_msg("%s", err.text);
@@ -55,9 +60,18 @@ k3_ref new_floats(k3_backend *be, size_t n)
     return new_bytes(be, n * sizeof(float));
 }
 
-float *floats_at(k3_ref ref)
+void *get_bytes(k3_backend *be, k3_ref ref, size_t bytes)
 {
-    return k3_host(ref);
+    void *out = malloc(bytes + 1);
+    assert_non_null(out);
+    be->memory->download(be, out, ref, bytes);
+    must_sync(be);
+    return out;
+}
+
+float *get_floats(k3_backend *be, k3_ref ref, size_t n)
+{
+    return get_bytes(be, ref, n * sizeof(float));
 }
 
 uint32_t random_bits(random_stream *r)
@@ -89,12 +103,20 @@ void random_floats(random_stream *r, float *out, size_t n, float scale)
         out[i] = scale * random_float(r);
 }
 
+static k3_ref put_at(k3_backend *be, unsigned char *data, size_t n, size_t at)
+{
+    k3_ref ref = k3_at(new_bytes(be, n + at), at);
+    be->memory->upload(be, ref, data, n);
+    free(data);
+    return ref;
+}
+
 k3_mat random_mat(k3_backend *be, random_stream *r, k3_type type, int rows, int cols, int odd)
 {
-    size_t row_bytes = k3_type_row_bytes(type, cols), scale_bytes = k3_type_scale_bytes(type, cols);
-    size_t at = odd ? 1 : 0, n = (size_t)rows * row_bytes;
-    k3_mat mat = {type, rows, cols, k3_at(new_bytes(be, n + at), at), {NULL, 0}};
-    unsigned char *codes = k3_host(mat.data);
+    size_t n = (size_t)rows * k3_type_row_bytes(type, cols), n_scale = (size_t)rows * k3_type_scale_bytes(type, cols);
+    size_t at = odd ? be->is_device ? 4 : 1 : 0;
+    unsigned char *codes = malloc(n + 1), *scale = malloc(n_scale + 1);
+    assert_true(codes && scale);
     for (size_t i = 0; i < n; i++)
         codes[i] = (unsigned char)random_bits(r);
     for (size_t i = 0; type == K3_F32 && i < n; i += 4)
@@ -103,13 +125,14 @@ k3_mat random_mat(k3_backend *be, random_stream *r, k3_type type, int rows, int 
         float x = random_float(r);
         memcpy(codes + i, (char *)&x + 2, 2);
     }
-    if (!scale_bytes)
-        return mat;
-    mat.scale = k3_at(new_bytes(be, (size_t)rows * scale_bytes + at), at);
-    unsigned char *scale = k3_host(mat.scale);
-    for (size_t i = 0; i < (size_t)rows * scale_bytes; i++)
+    for (size_t i = 0; i < n_scale; i++)
         scale[i] = (unsigned char)(118 + random_below(r, 8));
-    for (size_t i = 0; type != K3_MXFP4 && i < (size_t)rows * scale_bytes; i += 4)
+    for (size_t i = 0; type != K3_MXFP4 && i < n_scale; i += 4)
         memcpy(scale + i, &(float){0.01f + 0.02f * fabsf(random_float(r))}, 4);
+    k3_mat mat = {type, rows, cols, put_at(be, codes, n, at), {NULL, 0}};
+    if (n_scale)
+        mat.scale = put_at(be, scale, n_scale, at);
+    else
+        free(scale);
     return mat;
 }

@@ -1,4 +1,5 @@
-/* What the backend tests share: a backend on one CPU level with buffers that go with it. */
+/* What the backend tests share: a backend on one level with buffers that go with it. Memory is filled by upload and read by download,
+ * since a device shows the host nothing. */
 #ifndef K3_TESTS_BACKEND_FIXTURE_H
 #define K3_TESTS_BACKEND_FIXTURE_H
 
@@ -11,11 +12,12 @@
 
 #include <cmocka.h>
 
-enum { N_LEVELS = 5 };
+/* CPU levels, then devices. */
+enum { N_CPU_LEVELS = 5, N_LEVELS = 7 };
 extern const char *const level_names[N_LEVELS];
 
-/* A level, or a level with "+exact": its kernels of exact mode. NULL if this machine lacks the level: a skip that the caller counts. Any
- * other trouble fails the test. */
+/* A level, or a level with "+exact": its kernels of exact mode. "vulkan" is the best device, a software one if there is no other. NULL if
+ * this machine lacks the level: a skip that the caller counts. Any other trouble fails the test. */
 k3_backend *open_level(const char *level, int threads);
 /* Reports a kept failure as a test failure. */
 void must_sync(k3_backend *be);
@@ -24,7 +26,9 @@ k3_ref new_bytes(k3_backend *be, size_t bytes);
 k3_ref put_bytes(k3_backend *be, const void *data, size_t bytes);
 k3_ref put_floats(k3_backend *be, const float *data, size_t n);
 k3_ref new_floats(k3_backend *be, size_t n);
-float *floats_at(k3_ref ref);
+/* What a place holds after all work so far; free() it. */
+void *get_bytes(k3_backend *be, k3_ref ref, size_t bytes);
+float *get_floats(k3_backend *be, k3_ref ref, size_t n);
 
 /* A repeatable stream: the same numbers on every machine. */
 typedef struct random_stream {
@@ -34,7 +38,7 @@ uint32_t random_bits(random_stream *r);
 int random_below(random_stream *r, int n);
 float random_float(random_stream *r); /* about normal, deviation 1 */
 void random_floats(random_stream *r, float *out, size_t n, float scale);
-/* Random codes and scales of any type, at an odd address if `odd`. */
+/* Random codes and scales of any type; if `odd`, at an odd address, on a device one that is a multiple of 4 only. */
 k3_mat random_mat(k3_backend *be, random_stream *r, k3_type type, int rows, int cols, int odd);
 
 #endif

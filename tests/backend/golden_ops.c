@@ -1,9 +1,13 @@
 #include "golden_ops.h"
 
+#include "backend/args/moe.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_EXPERTS = 16 };
 
 static k3_ref put(k3_backend *be, const golden *g, const char *c, const char *tensor)
 {
@@ -24,8 +28,11 @@ static k3_ref like(k3_backend *be, const golden *g, const char *c, const char *t
 /* Error of an output against the tensor of that name. */
 static double error_of(k3_backend *be, const golden *g, const char *c, const char *tensor, k3_ref got)
 {
-    must_sync(be);
-    return golden_error(floats_at(got), golden_floats(g, c, tensor), golden_get(g, c, tensor)->n);
+    size_t n = golden_get(g, c, tensor)->n;
+    float *values = get_floats(be, got, n);
+    double error = golden_error(values, golden_floats(g, c, tensor), n);
+    free(values);
+    return error;
 }
 
 static float number(const golden *g, const char *c, const char *name)
@@ -87,10 +94,11 @@ static double scale_of_one(k3_backend *be, const k3_mat *w, const float *x, doub
 {
     k3_ref row = new_floats(be, (size_t)w->cols), zero = put_bytes(be, &(int32_t){0}, sizeof(int32_t));
     be->ops->embed(be, row, w, zero, 1);
-    must_sync(be);
+    float *values = get_floats(be, row, (size_t)w->cols);
     double square = 0;
     for (int c = 0; c < w->cols; c++)
-        square += pow((double)floats_at(row)[c] * x[c], 2);
+        square += pow((double)values[c] * x[c], 2);
+    free(values);
     return fmax(1, sqrt(square) / fabs(want));
 }
 
@@ -191,16 +199,18 @@ static double run_mla_append(k3_backend *be, const golden *g, const char *c, int
     k3_run half = {0, *T, (int64_t)pos, new_bytes(be, 2 * (n + pos * (size_t)width))};
     dims.cache = K3_BF16;
     be->ops->mla_append(be, ckv, w, &half, 1, &dims, number(g, c, "eps"));
-    must_sync(be);
-    const float *full = floats_at(run.state);
-    const uint16_t *rounded = k3_host(half.state);
-    for (size_t i = 0; i < n + pos * (size_t)width; i++) {
+    size_t all = n + pos * (size_t)width;
+    float *full = get_floats(be, run.state, all);
+    uint16_t *rounded = get_bytes(be, half.state, 2 * all);
+    for (size_t i = 0; i < all; i++) {
         uint32_t bits = (uint32_t)rounded[i] << 16;
         float x;
         memcpy(&x, &bits, sizeof x);
         if (x != bf16_rounded(full[i]))
             fail_msg("%s %s: bf16 cache holds %g at %zu, %g is the rounded value", be->name, c, (double)x, i, (double)full[i]);
     }
+    free(full);
+    free(rounded);
     return error;
 }
 
@@ -244,11 +254,12 @@ static double run_router_topk(k3_backend *be, const golden *g, const char *c, in
     k3_ref ids = new_bytes(be, (size_t)*T * (size_t)K * sizeof(int32_t)), weights = like(be, g, c, "weights");
     be->ops->router_topk(be, ids, weights, put(be, g, c, "logits"), put(be, g, c, "bias"), *T, E, K,
                          (int)golden_number(g, c, "renormalize"), number(g, c, "scale"));
-    must_sync(be);
-    const int32_t *want = golden_ints(g, c, "ids"), *got = k3_host(ids);
+    const int32_t *want = golden_ints(g, c, "ids");
+    int32_t *got = get_bytes(be, ids, (size_t)*T * (size_t)K * sizeof *got);
     for (int i = 0; i < *T * K; i++)
         if (got[i] != want[i])
             fail_msg("%s router_topk %s: row %d rank %d is expert %d, wanted %d", be->name, c, i / K, i % K, got[i], want[i]);
+    free(got);
     return error_of(be, g, c, "weights", weights);
 }
 
@@ -262,15 +273,41 @@ static k3_mat expert_mat(k3_backend *be, const golden *g, const char *c, const c
                     put_bytes(be, (const char *)scale->data + (size_t)e * n_scale, n_scale)};
 }
 
-/* Only experts that a row asks for are in the table. */
+static uint64_t address_of(k3_ref ref)
+{
+    return ref.buf->address + ref.at;
+}
+
+/* The table as a device has it when every expert is resident; entries that no row asks for stay 0. */
+static k3_ref put_addresses(k3_backend *be, const k3_expert *const *table, int E)
+{
+    struct k3_expert_address addresses[MOST_EXPERTS] = {{0}};
+    for (int e = 0; e < E; e++)
+        if (table[e])
+            addresses[e] =
+                (struct k3_expert_address){address_of(table[e]->w1.data),  address_of(table[e]->w1.scale), address_of(table[e]->w3.data),
+                                           address_of(table[e]->w3.scale), address_of(table[e]->w2.data),  address_of(table[e]->w2.scale)};
+    return put_bytes(be, addresses, (size_t)E * sizeof *addresses);
+}
+
+/* What comes out is the weighted sum of the slots, so moe_sum is judged too. */
+static double moe_error(k3_backend *be, const golden *g, const char *c, const k3_moe *moe)
+{
+    k3_ref y = like(be, g, c, "y"), slots = new_floats(be, (size_t)moe->T * (size_t)moe->K * (size_t)moe->L);
+    be->ops->moe_experts(be, slots, put(be, g, c, "z"), moe);
+    be->ops->moe_sum(be, y, slots, put(be, g, c, "weights"), moe->T, moe->K, moe->L);
+    return error_of(be, g, c, "y", y);
+}
+
+/* Only experts that a row asks for are in the table. A device also finds them by address, with ids that the host has not seen. */
 static double run_moe_experts(k3_backend *be, const golden *g, const char *c, int *T)
 {
     int K = dim(g, c, "ids", 1), E = dim(g, c, "w1", 0);
     *T = dim(g, c, "ids", 0);
     const int32_t *ids = golden_ints(g, c, "ids");
-    k3_expert experts[16];
-    const k3_expert *table[16] = {NULL};
-    assert_true(E <= 16);
+    k3_expert experts[MOST_EXPERTS];
+    const k3_expert *table[MOST_EXPERTS] = {NULL};
+    assert_true(E <= MOST_EXPERTS);
     for (int i = 0; i < *T * K; i++) {
         int e = ids[i];
         if (table[e])
@@ -278,8 +315,23 @@ static double run_moe_experts(k3_backend *be, const golden *g, const char *c, in
         experts[e] = (k3_expert){expert_mat(be, g, c, "w1", e), expert_mat(be, g, c, "w3", e), expert_mat(be, g, c, "w2", e)};
         table[e] = &experts[e];
     }
+    k3_moe moe = {.T = *T, .K = K, .E = E, .L = dim(g, c, "z", 1), .I = dim(g, c, "w1", 1), .host_ids = ids, .experts = table};
+    moe.b1 = number(g, c, "b1");
+    moe.b2 = number(g, c, "b2");
+    moe.ids = put(be, g, c, "ids");
+    double error = moe_error(be, g, c, &moe);
+    if (!be->is_device)
+        return error;
+    moe.host_ids = NULL;
+    moe.table = put_addresses(be, table, E);
+    return fmax(error, moe_error(be, g, c, &moe));
+}
+
+static double run_moe_sum(k3_backend *be, const golden *g, const char *c, int *T)
+{
+    *T = dim(g, c, "slots", 0);
     k3_ref y = like(be, g, c, "y");
-    be->ops->moe_experts(be, y, put(be, g, c, "z"), ids, put(be, g, c, "weights"), table, *T, K, number(g, c, "b1"), number(g, c, "b2"));
+    be->ops->moe_sum(be, y, put(be, g, c, "slots"), put(be, g, c, "weights"), *T, dim(g, c, "slots", 1), dim(g, c, "slots", 2));
     return error_of(be, g, c, "y", y);
 }
 
@@ -291,22 +343,59 @@ static double run_add(k3_backend *be, const golden *g, const char *c, int *T)
     return error_of(be, g, c, "y", a);
 }
 
+/* How far u is from the stretch of [0, 1) that belongs to `id`: ids [n] by falling probability p take it one after the other. */
+static double distance(double u, int32_t id, const int32_t *ids, const float *p, size_t n)
+{
+    double from = 0;
+    for (size_t i = 0; i < n; i++) {
+        double to = i + 1 < n ? from + (double)p[i] : 1;
+        if (ids[i] == id)
+            return u < from ? from - u : u > to ? u - to : 0;
+        from = to;
+    }
+    return 1;
+}
+
+/* One row for each of some draws spread over [0, 1), the last one near its end, all of the same logits. */
+static double run_sample(k3_backend *be, const golden *g, const char *c, int *T)
+{
+    enum { ROWS = 9 };
+    size_t V = golden_get(g, c, "logits")->n, row = V * sizeof(float);
+    k3_ref logits = new_bytes(be, ROWS * row), ids = new_bytes(be, ROWS * sizeof(int32_t));
+    k3_draw draws[ROWS];
+    *T = ROWS;
+    for (int t = 0; t < ROWS; t++) {
+        be->memory->upload(be, k3_at(logits, (uint64_t)t * row), golden_floats(g, c, "logits"), row);
+        draws[t] = (k3_draw){number(g, c, "temperature"), number(g, c, "top_p"), number(g, c, "min_p"), (int)golden_number(g, c, "top_k"),
+                             fmin(0.12 * t, 1 - 0x1p-53)};
+    }
+    be->ops->sample(be, ids, logits, draws, ROWS, (int)V);
+    int32_t *got = get_bytes(be, ids, ROWS * sizeof *got);
+    double error = 0;
+    for (int t = 0; t < ROWS; t++)
+        error = fmax(error, distance(draws[t].u, got[t], golden_ints(g, c, "ids"), golden_floats(g, c, "p"), golden_get(g, c, "ids")->n));
+    free(got);
+    return error;
+}
+
 const golden_op golden_ops[N_GOLDEN_OPS] = {
-    {"embed", run_embed},
-    {"attnres_mix", run_attnres_mix},
-    {"rmsnorm", run_rmsnorm},
-    {"matmul", run_matmul},
-    {"shortconv", run_shortconv},
-    {"l2norm", run_l2norm},
-    {"kda_gate", run_kda_gate},
-    {"kda_recur", run_kda_recur},
-    {"kda_chunk", run_kda_chunk},
-    {"gate_rmsnorm", run_gate_rmsnorm},
-    {"mla_append", run_mla_append},
-    {"mla_attend", run_mla_attend},
-    {"gate_mul", run_gate_mul},
-    {"situ_glu", run_situ_glu},
-    {"router_topk", run_router_topk},
-    {"moe_experts", run_moe_experts},
-    {"add", run_add},
+    {"embed", run_embed, 0},
+    {"attnres_mix", run_attnres_mix, 0},
+    {"rmsnorm", run_rmsnorm, 0},
+    {"matmul", run_matmul, 0},
+    {"shortconv", run_shortconv, 0},
+    {"l2norm", run_l2norm, 0},
+    {"kda_gate", run_kda_gate, 0},
+    {"kda_recur", run_kda_recur, 0},
+    {"kda_chunk", run_kda_chunk, 0},
+    {"gate_rmsnorm", run_gate_rmsnorm, 0},
+    {"mla_append", run_mla_append, 0},
+    {"mla_attend", run_mla_attend, 0},
+    {"gate_mul", run_gate_mul, 0},
+    {"situ_glu", run_situ_glu, 0},
+    {"router_topk", run_router_topk, 0},
+    {"moe_experts", run_moe_experts, 0},
+    {"moe_sum", run_moe_sum, 0},
+    {"add", run_add, 0},
+    {"sample", run_sample, 1},
 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SEQUENCES = 3 };
+enum { MAX_SEQUENCES = 3, MAX_ROWS = 256 };
 
 typedef struct piece {
     int first, n;
@@ -21,17 +21,39 @@ static int next_piece(piece *p, const job *j, const int **pieces)
     return 1;
 }
 
-/* Random floats, displaced by one float if the job asks for odd places. */
-static k3_ref input(k3_backend *be, const job *j, random_stream *r, size_t n, float scale)
-{
-    k3_ref ref = k3_at(new_floats(be, n + 1), j->odd ? sizeof(float) : 0);
-    random_floats(r, floats_at(ref), n, scale);
-    return ref;
-}
-
+/* A place for n floats, displaced by one float if the job asks for odd places. */
 static k3_ref output(k3_backend *be, const job *j, size_t n)
 {
     return k3_at(new_floats(be, n + 1), j->odd ? sizeof(float) : 0);
+}
+
+/* Such a place with random floats, each of which goes through `map` if there is one. */
+static k3_ref mapped(k3_backend *be, const job *j, random_stream *r, size_t n, float scale, float (*map)(float))
+{
+    k3_ref ref = output(be, j, n);
+    float *values = malloc((n + 1) * sizeof *values);
+    assert_non_null(values);
+    random_floats(r, values, n, scale);
+    for (size_t i = 0; map && i < n; i++)
+        values[i] = map(values[i]);
+    be->memory->upload(be, ref, values, n * sizeof *values);
+    free(values);
+    return ref;
+}
+
+static k3_ref input(k3_backend *be, const job *j, random_stream *r, size_t n, float scale)
+{
+    return mapped(be, j, r, n, scale, NULL);
+}
+
+static float decay_of(float x)
+{
+    return expf(-fabsf(x));
+}
+
+static float strength_of(float x)
+{
+    return 1 / (1 + expf(x));
 }
 
 static k3_ref rows_from(k3_ref ref, int first, int width)
@@ -39,10 +61,10 @@ static k3_ref rows_from(k3_ref ref, int first, int width)
     return k3_at(ref, (uint64_t)first * (uint64_t)width * sizeof(float));
 }
 
-static void collect(job_result *out, k3_ref ref, size_t n)
+static void collect(k3_backend *be, job_result *out, k3_ref ref, size_t n)
 {
     out->values = realloc(out->values, (out->n + n) * sizeof(float));
-    memcpy(out->values + out->n, floats_at(ref), n * sizeof(float));
+    be->memory->download(be, out->values + out->n, ref, n * sizeof(float));
     out->n += n;
 }
 
@@ -63,12 +85,15 @@ static void run_embed(k3_backend *be, const job *j, const int *pieces, job_resul
 {
     random_stream r = {j->seed};
     k3_mat table = random_mat(be, &r, j->type, 1 + j->b, j->a, j->odd);
-    k3_ref ids = new_bytes(be, (size_t)j->T * 4), y = output(be, j, (size_t)(j->T * j->a));
+    k3_ref y = output(be, j, (size_t)(j->T * j->a));
+    int32_t list[MAX_ROWS];
+    assert_true(j->T <= MAX_ROWS);
     for (int t = 0; t < j->T; t++)
-        ((int32_t *)k3_host(ids))[t] = random_below(&r, 1 + j->b);
+        list[t] = random_below(&r, 1 + j->b);
+    k3_ref ids = put_bytes(be, list, (size_t)j->T * sizeof *list);
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->embed(be, rows_from(y, p.first, j->a), &table, rows_from(ids, p.first, 1), p.n);
-    collect(out, y, (size_t)(j->T * j->a));
+    collect(be, out, y, (size_t)(j->T * j->a));
 }
 
 static void run_attnres_mix(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -83,7 +108,7 @@ static void run_attnres_mix(k3_backend *be, const job *j, const int *pieces, job
             at[i] = rows_from(src[i], p.first, j->a);
         be->ops->attnres_mix(be, rows_from(y, p.first, j->a), at, n, s, p.n, j->a, 1e-5f);
     }
-    collect(out, y, (size_t)(j->T * j->a));
+    collect(be, out, y, (size_t)(j->T * j->a));
 }
 
 /* Strides larger than the row. */
@@ -94,7 +119,7 @@ static void run_rmsnorm(k3_backend *be, const job *j, const int *pieces, job_res
     k3_ref x = input(be, j, &r, (size_t)(j->T * xs), 1), w = input(be, j, &r, (size_t)j->a, 1), y = output(be, j, (size_t)(j->T * ys));
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->rmsnorm(be, rows_from(y, p.first, ys), rows_from(x, p.first, xs), w, p.n, j->a, ys, xs, 1e-5f);
-    collect(out, y, (size_t)(j->T * ys));
+    collect(be, out, y, (size_t)(j->T * ys));
 }
 
 /* Two projections of one input. */
@@ -109,8 +134,8 @@ static void run_matmul(k3_backend *be, const job *j, const int *pieces, job_resu
         k3_proj proj[2] = {{&w[0], rows_from(y[0], p.first, w[0].rows)}, {&w[1], rows_from(y[1], p.first, w[1].rows)}};
         be->ops->matmul(be, proj, 2, rows_from(x, p.first, j->a), p.n);
     }
-    collect(out, y[0], (size_t)(j->T * w[0].rows));
-    collect(out, y[1], (size_t)(j->T * w[1].rows));
+    collect(be, out, y[0], (size_t)(j->T * w[0].rows));
+    collect(be, out, y[1], (size_t)(j->T * w[1].rows));
 }
 
 static void run_shortconv(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -126,9 +151,9 @@ static void run_shortconv(k3_backend *be, const job *j, const int *pieces, job_r
         int n = runs_of(runs, j, &p, window, 0);
         be->ops->shortconv(be, rows_from(y, p.first, j->a), rows_from(u, p.first, j->a), w, runs, n, j->a, width);
     }
-    collect(out, y, (size_t)(j->T * j->a));
+    collect(be, out, y, (size_t)(j->T * j->a));
     for (int s = 0; s < j->n_sequences; s++)
-        collect(out, window[s], (size_t)((width - 1) * j->a));
+        collect(be, out, window[s], (size_t)((width - 1) * j->a));
 }
 
 static void run_l2norm(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -138,7 +163,7 @@ static void run_l2norm(k3_backend *be, const job *j, const int *pieces, job_resu
     k3_ref x = input(be, j, &r, (size_t)(j->T * width), 1), y = output(be, j, (size_t)(j->T * width));
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->l2norm(be, rows_from(y, p.first, width), rows_from(x, p.first, width), p.n, H, j->a, 1e-6f, 0.25f);
-    collect(out, y, (size_t)(j->T * width));
+    collect(be, out, y, (size_t)(j->T * width));
 }
 
 static void run_kda_gate(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -151,9 +176,9 @@ static void run_kda_gate(k3_backend *be, const job *j, const int *pieces, job_re
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->kda_gate(be, rows_from(alpha, p.first, width), rows_from(g, p.first, width), rows_from(beta, p.first, H),
                           rows_from(z, p.first, width), rows_from(b, p.first, H), a_log, bias, p.n, H, j->a, -5);
-    collect(out, alpha, n);
-    collect(out, g, n);
-    collect(out, beta, n_beta);
+    collect(be, out, alpha, n);
+    collect(be, out, g, n);
+    collect(be, out, beta, n_beta);
 }
 
 static void run_kda_recur(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -162,12 +187,9 @@ static void run_kda_recur(k3_backend *be, const job *j, const int *pieces, job_r
     int H = 1 + j->b % 5, D = j->a, width = H * D;
     size_t n = (size_t)(j->T * width), n_state = (size_t)(width * D);
     float unit = 1.0f / sqrtf((float)D);
-    k3_ref q = input(be, j, &r, n, unit), k = input(be, j, &r, n, unit), v = input(be, j, &r, n, 1), alpha = input(be, j, &r, n, 1);
-    k3_ref beta = input(be, j, &r, (size_t)(j->T * H), 1), o = output(be, j, n), state[MAX_SEQUENCES];
-    for (size_t i = 0; i < n; i++)
-        floats_at(alpha)[i] = expf(-fabsf(floats_at(alpha)[i]));
-    for (size_t i = 0; i < (size_t)(j->T * H); i++)
-        floats_at(beta)[i] = 1 / (1 + expf(floats_at(beta)[i]));
+    k3_ref q = input(be, j, &r, n, unit), k = input(be, j, &r, n, unit), v = input(be, j, &r, n, 1);
+    k3_ref alpha = mapped(be, j, &r, n, 1, decay_of), beta = mapped(be, j, &r, (size_t)(j->T * H), 1, strength_of), o = output(be, j, n),
+           state[MAX_SEQUENCES];
     for (int s = 0; s < j->n_sequences; s++)
         state[s] = input(be, j, &r, n_state, 1);
     for (piece p = {0}; next_piece(&p, j, &pieces);) {
@@ -176,9 +198,9 @@ static void run_kda_recur(k3_backend *be, const job *j, const int *pieces, job_r
         be->ops->kda_recur(be, rows_from(o, p.first, width), rows_from(q, p.first, width), rows_from(k, p.first, width),
                            rows_from(v, p.first, width), rows_from(alpha, p.first, width), rows_from(beta, p.first, H), runs, n_runs, H, D);
     }
-    collect(out, o, n);
+    collect(be, out, o, n);
     for (int s = 0; s < j->n_sequences; s++)
-        collect(out, state[s], n_state);
+        collect(be, out, state[s], n_state);
 }
 
 static void run_gate_rmsnorm(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -190,19 +212,23 @@ static void run_gate_rmsnorm(k3_backend *be, const job *j, const int *pieces, jo
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->gate_rmsnorm(be, rows_from(y, p.first, width), rows_from(o, p.first, width), w, rows_from(gate, p.first, width), p.n, H,
                               j->a, 1e-5f);
-    collect(out, y, n);
+    collect(be, out, y, n);
 }
 
 /* A cache of `most` rows, NaN where no row has been written. A bf16 one comes filled up to `n` rows: appending would round the norms of
  * different levels to different neighbours. */
 static k3_ref new_cache(k3_backend *be, random_stream *r, k3_type type, int width, int n, int most)
 {
-    k3_ref cache = new_bytes(be, (size_t)(most * width) * 4);
-    memset(k3_host(cache), 0xff, (size_t)(most * width) * 4);
+    size_t bytes = (size_t)(most * width) * 4;
+    unsigned char *rows = malloc(bytes);
+    assert_non_null(rows);
+    memset(rows, 0xff, bytes);
     for (int i = 0; type == K3_BF16 && i < n * width; i++) {
         float x = random_float(r);
-        memcpy((uint16_t *)k3_host(cache) + i, (char *)&x + 2, 2);
+        memcpy(rows + 2 * i, (char *)&x + 2, 2);
     }
+    k3_ref cache = put_bytes(be, rows, bytes);
+    free(rows);
     return cache;
 }
 
@@ -231,7 +257,7 @@ static void run_mla(k3_backend *be, const job *j, const int *pieces, job_result 
             be->ops->mla_append(be, rows_from(ckv, p.first, width), w, runs, n, &d, 1e-5f);
         be->ops->mla_attend(be, rows_from(o, p.first, o_width), rows_from(q, p.first, q_width), &kv_b, runs, n, &d, 0.3f);
     }
-    collect(out, o, (size_t)(j->T * o_width));
+    collect(be, out, o, (size_t)(j->T * o_width));
 }
 
 static void run_gate_mul(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -242,7 +268,7 @@ static void run_gate_mul(k3_backend *be, const job *j, const int *pieces, job_re
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->gate_mul(be, rows_from(y, p.first, j->a), rows_from(x, p.first, j->a), rows_from(gate, p.first, j->a),
                           (int64_t)p.n * j->a);
-    collect(out, y, n);
+    collect(be, out, y, n);
 }
 
 static void run_situ_glu(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -253,7 +279,7 @@ static void run_situ_glu(k3_backend *be, const job *j, const int *pieces, job_re
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->situ_glu(be, rows_from(y, p.first, j->a), rows_from(g, p.first, j->a), rows_from(u, p.first, j->a), (int64_t)p.n * j->a, 4,
                           j->b % 3 ? 25 : INFINITY);
-    collect(out, y, n);
+    collect(be, out, y, n);
 }
 
 static void run_router_topk(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -265,17 +291,21 @@ static void run_router_topk(k3_backend *be, const job *j, const int *pieces, job
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->router_topk(be, rows_from(ids, p.first, K), rows_from(weights, p.first, K), rows_from(logits, p.first, E), bias, p.n, E, K,
                              j->b % 2, 2.5f);
-    for (int i = 0; i < j->T * K; i++)
-        floats_at(ids)[i] = (float)((int32_t *)k3_host(ids))[i];
-    collect(out, weights, (size_t)(j->T * K));
-    collect(out, ids, (size_t)(j->T * K));
+    collect(be, out, weights, (size_t)(j->T * K));
+    size_t n_weights = out->n;
+    collect(be, out, ids, (size_t)(j->T * K));
+    for (size_t i = n_weights; i < out->n; i++) {
+        int32_t id;
+        memcpy(&id, &out->values[i], sizeof id);
+        out->values[i] = (float)id;
+    }
 }
 
 static void run_moe_experts(k3_backend *be, const job *j, const int *pieces, job_result *out)
 {
-    enum { E = 6 };
+    enum { E = 6, MAX_CHOICES = 4 };
     random_stream r = {j->seed};
-    int L = 32 * (1 + j->a % 5), I = 32 * (1 + j->b % 4), K = 1 + j->b % 4;
+    int L = 32 * (1 + j->a % 5), I = 32 * (1 + j->b % 4), K = 1 + j->b % MAX_CHOICES;
     k3_expert experts[E];
     const k3_expert *table[E];
     for (int e = 0; e < E; e++) {
@@ -284,16 +314,19 @@ static void run_moe_experts(k3_backend *be, const job *j, const int *pieces, job
         table[e] = &experts[e];
     }
     k3_ref z = input(be, j, &r, (size_t)(j->T * L), 1), weights = input(be, j, &r, (size_t)(j->T * K), 1);
-    k3_ref y = output(be, j, (size_t)(j->T * L));
-    int32_t *ids = malloc((size_t)(j->T * K) * sizeof *ids);
+    k3_ref y = output(be, j, (size_t)(j->T * L)), slots = output(be, j, (size_t)(j->T * K * L));
+    int32_t ids[MAX_ROWS * MAX_CHOICES];
+    assert_true(j->T <= MAX_ROWS);
     for (int t = 0; t < j->T; t++)
         for (int k = 0, first = random_below(&r, E); k < K; k++)
             ids[t * K + k] = (first + k * 5) % E;
-    for (piece p = {0}; next_piece(&p, j, &pieces);)
-        be->ops->moe_experts(be, rows_from(y, p.first, L), rows_from(z, p.first, L), ids + p.first * K, rows_from(weights, p.first, K),
-                             table, p.n, K, 4, 25);
-    free(ids);
-    collect(out, y, (size_t)(j->T * L));
+    k3_ref device_ids = put_bytes(be, ids, (size_t)(j->T * K) * sizeof *ids);
+    for (piece p = {0}; next_piece(&p, j, &pieces);) {
+        k3_moe moe = {p.n, K, E, L, I, 4, 25, rows_from(device_ids, p.first, K), ids + p.first * K, table, {NULL, 0}};
+        be->ops->moe_experts(be, rows_from(slots, p.first, K * L), rows_from(z, p.first, L), &moe);
+        be->ops->moe_sum(be, rows_from(y, p.first, L), rows_from(slots, p.first, K * L), rows_from(weights, p.first, K), p.n, K, L);
+    }
+    collect(be, out, y, (size_t)(j->T * L));
 }
 
 static void run_add(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -303,7 +336,7 @@ static void run_add(k3_backend *be, const job *j, const int *pieces, job_result 
     k3_ref a = input(be, j, &r, n, 1), b = input(be, j, &r, n, 1), y = output(be, j, n);
     for (piece p = {0}; next_piece(&p, j, &pieces);)
         be->ops->add(be, rows_from(y, p.first, j->a), rows_from(a, p.first, j->a), rows_from(b, p.first, j->a), (int64_t)p.n * j->a);
-    collect(out, y, n);
+    collect(be, out, y, n);
 }
 
 const job_op job_ops[N_JOB_OPS] = {

@@ -63,7 +63,7 @@ static double difference(const job_result *a, const job_result *b)
 static void agrees_with_scalar(void **state)
 {
     const job_op *op = op_of(state);
-    for (int l = 1; l < N_LEVELS; l++)
+    for (int l = 1; l < N_CPU_LEVELS; l++)
         for (int i = 0; i < N_ROUNDS; i++)
             for (int type = 0; type < (op->by_type ? K3_N_TYPES : 1); type++) {
                 job j = make_job(op, i, (k3_type)type);
@@ -96,7 +96,7 @@ static void bits_ignore_splits_and_threads(void **state)
 {
     static const int ones[80] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, mixed[8] = {2, 1, 4, 3}, late[4] = {5, 1};
     const job_op *op = op_of(state);
-    for (int l = 0; l < N_LEVELS; l++)
+    for (int l = 0; l < N_CPU_LEVELS; l++)
         for (int i = 0; i < N_ROUNDS; i++)
             for (int type = 0; type < (op->by_type ? K3_N_TYPES : 1); type++) {
                 job j = make_job(op, i, (k3_type)type);
@@ -122,7 +122,7 @@ int main(void)
         tests[2 * i + 1] =
             (struct CMUnitTest){names[2 * i + 1], bits_ignore_splits_and_threads, NULL, NULL, (void *)(uintptr_t)&job_ops[i]};
     }
-    for (int l = 0; l < N_LEVELS; l++) {
+    for (int l = 0; l < N_CPU_LEVELS; l++) {
         k3_backend *be = open_level(level_names[l], 1);
         if (be)
             be->close(be);

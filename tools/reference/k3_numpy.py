@@ -188,6 +188,11 @@ def moe_experts(z, experts, ids, weights, b1, b2):
     return y
 
 
+def moe_sum(slots, weights):
+    """slots [T, K, L], weights [T, K] -> [T, L]: what moe_experts does with the outputs of the chosen experts."""
+    return np.einsum("tkl,tk->tl", slots, weights)
+
+
 def add(a, b):
     return a + b
 

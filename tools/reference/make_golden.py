@@ -298,6 +298,14 @@ def moe_experts(f):
     case("uncapped", 3, 3, 2, 64, 64, [[0, 1], [1, 2], [2, 0]], b2="inf")
 
 
+def moe_sum(f):
+    """K = 16 and L = 3584 are K3's; weights sum to one, as the router's do, or not."""
+    for T, K, L in ((1, 1, 5), (1, 16, 3584), (7, 3, 65), (33, 16, 32)):
+        w = f.unit((T, K), 0.05, 1)
+        f.case(f"t{T}_k{K}_{L}", 2e-6, {"slots": f.normal((T, K, L)), "weights": (w / w.sum(1, keepdims=True)).astype("<f4")})
+    f.case("scaled", 2e-6, {"slots": f.normal((2, 4, 40), 100), "weights": f.unit((2, 4), 0, 2.5)})
+
+
 def add(f):
     for n in (1, 37, 1000):
         f.case(f"n{n}", 1.2e-7, {"a": f.normal((n,), 3), "b": f.normal((n,))})
@@ -335,7 +343,7 @@ def sample(f):
 
 
 WRITERS = [embed, attnres_mix, rmsnorm, matmul, shortconv, l2norm, kda_gate, kda_recur, kda_chunk, gate_rmsnorm, mla_append, mla_attend,
-           gate_mul, situ_glu, router_topk, moe_experts, add, sample]
+           gate_mul, situ_glu, router_topk, moe_experts, add, sample, moe_sum]
 
 
 def far_from_ties(model, ids, new):

@@ -90,6 +90,10 @@ def run_moe_experts(t, p):
     return {"y": k.moe_experts(f64(t["z"]), expert, t["ids"], f64(t["weights"]), float(p["b1"]), float(p["b2"]))}
 
 
+def run_moe_sum(t, p):
+    return {"y": k.moe_sum(f64(t["slots"]), f64(t["weights"]))}
+
+
 def run_add(t, p):
     return {"y": k.add(f64(t["a"]), f64(t["b"]))}
 
