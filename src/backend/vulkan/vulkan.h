@@ -88,6 +88,7 @@ uint64_t k3_vk_put(k3_vk *vk, const void *data, size_t bytes);
 k3_ref k3_vk_scratch(k3_vk *vk, uint64_t bytes);
 
 /* Where kernels report a bad index found on the device: a word that sync() checks; address of a uint32_t, written with any of the codes. */
+const char *k3_vk_op_name(k3_vk_op op);
 uint64_t k3_vk_fault(const k3_vk *vk);
 enum { K3_VK_FAULT_EMBED_ID = 1, K3_VK_FAULT_EXPERT_ID = 2 };
 
