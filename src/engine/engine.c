@@ -117,9 +117,11 @@ static k3_status open_parts(k3_engine *engine, const char *model, const k3_confi
         return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.1f GB, %.1f GB of memory are free; use a smaller trunk (--trunk int8, int4)",
                        trunk_name(trunk), (double)need * 1e-9, (double)available * 1e-9);
     K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, trunk, config->threads, config->progress, config->user, err));
-    K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, err));
+    k3_experts_config experts = {k3_backend_open, backend, NULL};
+    K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, &experts, err));
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
+    K3_TRY(k3_experts_load(engine->experts, 0, config->progress, config->user, err));
     engine->fingerprint = fingerprint_of(engine, trunk);
     engine->progress = config->progress;
     engine->user = config->user;

@@ -8,17 +8,23 @@ static int max2(int a, int b)
     return a > b ? a : b;
 }
 
-static k3_status new_ref(k3_forward *f, k3_ref *out, int64_t rows, int64_t width, const char *what, k3_error *err)
+enum { MAX_BUFFERS = 96 };
+
+static k3_status new_on(k3_forward *f, k3_backend *be, k3_ref *out, uint64_t bytes, const char *what, k3_error *err)
 {
-    uint64_t bytes = 4 * (uint64_t)rows * (uint64_t)(width ? width : 1);
-    k3_buf *buf = f->be->memory->alloc(f->be, bytes, what);
+    k3_buf *buf = be->memory->alloc(be, bytes, what);
     if (!buf) {
-        k3_status status = f->be->sync(f->be, err);
+        k3_status status = be->sync(be, err);
         return status != K3_OK ? status : k3_fail(err, K3_E_NOMEM, "scratch %s: no memory for %llu bytes", what, (unsigned long long)bytes);
     }
-    f->buffers[f->n_buffers++] = buf;
+    f->buffers[f->n_buffers++] = (k3_owned){be, buf};
     *out = (k3_ref){buf, 0};
     return K3_OK;
+}
+
+static k3_status new_ref(k3_forward *f, k3_ref *out, int64_t rows, int64_t width, const char *what, k3_error *err)
+{
+    return new_on(f, f->be, out, 4 * (uint64_t)rows * (uint64_t)(width ? width : 1), what, err);
 }
 
 /* Snapshots taken in a whole pass, plus the running sum. */
@@ -47,13 +53,25 @@ static k3_status new_scratch(k3_forward *f, k3_error *err)
     K3_TRY(new_ref(f, &f->gate, R, inner, "inner gate", err));
     K3_TRY(new_ref(f, &f->up, R, inner, "inner up", err));
     K3_TRY(new_ref(f, &f->router, R, hp->n_experts, "router", err));
-    K3_TRY(new_ref(f, &f->top_ids, R, hp->top_k, "chosen experts", err));
     K3_TRY(new_ref(f, &f->top_w, R, hp->top_k, "expert weights", err));
-    K3_TRY(new_ref(f, &f->slots, (int64_t)R * hp->top_k, hp->latent ? hp->latent : hp->hidden, "expert outputs", err));
-    K3_TRY(new_ref(f, &f->latent, R, hp->latent, "latent", err));
     K3_TRY(new_ref(f, &f->mixed, R, hp->latent, "mixture", err));
     K3_TRY(new_ref(f, &f->picked, K3_LOGIT_ROWS, hp->hidden, "rows for the head", err));
     return new_ref(f, &f->logits, K3_LOGIT_ROWS, hp->vocab, "logits", err);
+}
+
+static k3_status new_tier_scratch(k3_forward *f, k3_error *err)
+{
+    const k3_hparams *hp = f->hp;
+    uint64_t rows = 4 * (uint64_t)f->max_rows * (uint64_t)(hp->latent ? hp->latent : hp->hidden);
+    uint64_t in = k3_moe_latent_at(f->max_rows, hp->top_k) + rows, slots = rows * (uint64_t)hp->top_k;
+    f->tiers = k3_experts_tiers(f->experts, &f->n_tiers, &f->i_main);
+    for (int i = 0; i < f->n_tiers && hp->top_k; i++) {
+        K3_TRY(new_on(f, f->tiers[i].be, &f->tier_in[i], in, "chosen experts and their input", err));
+        K3_TRY(new_on(f, f->tiers[i].be, &f->tier_slots[i], slots, "expert outputs", err));
+        if (i != f->i_main && i != f->n_tiers - 1 && !f->stage && !(f->stage = malloc(slots)))
+            return k3_fail(err, K3_E_NOMEM, "scratch: no memory for %llu bytes", (unsigned long long)slots);
+    }
+    return K3_OK;
 }
 
 k3_status k3_forward_open(k3_forward **out, const k3_weights *weights, k3_experts *experts, k3_type cache_type, int max_rows, int max_spans,
@@ -76,9 +94,11 @@ k3_status k3_forward_open(k3_forward **out, const k3_weights *weights, k3_expert
     f->max_rows = max_rows;
     f->max_spans = max_spans;
     f->runs = calloc((size_t)max_spans, sizeof *f->runs);
-    f->host_ids = calloc((size_t)max_rows * (size_t)(hp->top_k ? hp->top_k : 1), sizeof *f->host_ids);
-    f->buffers = calloc(64, sizeof *f->buffers);
+    f->host_ids = calloc((size_t)max_rows, sizeof *f->host_ids);
+    f->buffers = calloc(MAX_BUFFERS, sizeof *f->buffers);
     k3_status status = f->runs && f->host_ids && f->buffers ? new_scratch(f, err) : k3_fail(err, K3_E_NOMEM, "forward pass: out of memory");
+    if (status == K3_OK)
+        status = new_tier_scratch(f, err);
     if (status != K3_OK) {
         k3_forward_close(f);
         return status;
@@ -92,8 +112,9 @@ void k3_forward_close(k3_forward *f)
     if (!f)
         return;
     for (int i = 0; i < f->n_buffers; i++)
-        f->be->memory->release(f->be, f->buffers[i]);
+        f->buffers[i].be->memory->release(f->buffers[i].be, f->buffers[i].buf);
     free(f->buffers);
+    free(f->stage);
     free(f->host_ids);
     free(f->runs);
     free(f);
@@ -113,7 +134,7 @@ static void embed(k3_forward *f, k3_ref p)
 {
     const k3_pass *pass = f->pass;
     uint64_t row_bytes = 4 * (uint64_t)f->hp->hidden;
-    int32_t *ids = f->host_ids; /* free until the first router; T <= max_rows */
+    int32_t *ids = f->host_ids;
     for (int t = 0; t < f->T; t++)
         ids[t] = pass->ids[t] < 0 ? 0 : pass->ids[t];
     f->be->memory->upload(f->be, f->ids, ids, 4 * (uint64_t)f->T);

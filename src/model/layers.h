@@ -6,12 +6,19 @@
 
 enum { K3_MAX_SOURCES = 32, K3_LOGIT_ROWS = 32 };
 
+typedef struct k3_owned {
+    k3_backend *be;
+    k3_buf *buf;
+} k3_owned;
+
 struct k3_forward {
     const k3_weights *w;
     const k3_hparams *hp;
     k3_backend *be;
     const k3_ops *op;
     k3_experts *experts;
+    k3_tier *tiers; /* [n_tiers]: who computes experts; the main backend is one of them */
+    int n_tiers, i_main;
     k3_mla_dims mla_dims;
     int max_rows, max_spans;
 
@@ -28,20 +35,28 @@ struct k3_forward {
     k3_ref q, k, v, g, z, o;       /* widest of the mixers' projections */
     k3_ref small;                  /* low-rank and per-head values */
     k3_ref gate, up;               /* dense and shared inner width */
-    k3_ref router, top_ids, top_w; /* [E], [K], [K] */
-    k3_ref slots;                  /* [K, L] */
-    k3_ref latent, mixed;          /* [L] */
+    k3_ref router, top_w, mixed;   /* [E], [K], [L] */
     k3_ref picked, logits;         /* [K3_LOGIT_ROWS, hidden], [K3_LOGIT_ROWS, vocab] */
-    int32_t *host_ids;             /* [max_rows * top_k] */
-    k3_buf **buffers;
+    int32_t *host_ids;             /* [max_rows] */
+    /* Scratch of each tier in its own memory: chosen ids [T, K] i32, then at k3_moe_latent_at the latent rows [T, L]; and slots [T, K, L].
+     */
+    k3_ref tier_in[K3_MAX_TIERS], tier_slots[K3_MAX_TIERS];
+    void *stage; /* slots of one device on the host; NULL unless further devices compute experts */
+    k3_owned *buffers;
     int n_buffers;
 };
+
+/* Bytes from the chosen ids of T rows to their latent rows. */
+static inline uint64_t k3_moe_latent_at(int T, int K)
+{
+    return (4 * (uint64_t)T * (uint64_t)K + 255) / 256 * 256;
+}
 
 /* y = mixer(n) for the rows of the pass; n is the normed input [T, hidden], y [T, hidden] is not n. */
 void k3_kda_forward(k3_forward *f, k3_ref y, k3_ref n, int layer);
 void k3_mla_forward(k3_forward *f, k3_ref y, k3_ref n, int layer);
 void k3_dense_forward(k3_forward *f, k3_ref y, k3_ref n, const k3_glu_weights *w);
-/* The only layer that needs the host: the router's choice goes to the store, which may fail. */
+/* The only layer that may need the host: the router's choice goes to the store, which may fail. */
 k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error *err);
 
 /* One projection y = W x of the pass's rows. */

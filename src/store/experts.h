@@ -1,5 +1,8 @@
-/* Routed experts by (layer, id). They stay in the shards as stored, MXFP4, and are mapped into memory: the page cache holds what is used,
- * and a model larger than memory still runs. */
+/* Routed experts by (layer, id), and who computes them. They stay in the shards as stored, MXFP4, and are mapped into memory: the page
+ * cache holds what is used, and a model larger than memory still runs. Devices hold copies of some or all of them in slots of their memory.
+ *
+ * A tier is a backend that computes experts. The order is: the main backend if it is a device, further devices, the CPU, which has every
+ * expert. An expert is in a slot of one device at most; whoever has it computes it, else the CPU does. */
 #ifndef K3_STORE_EXPERTS_H
 #define K3_STORE_EXPERTS_H
 
@@ -8,13 +11,51 @@
 
 typedef struct k3_experts k3_experts;
 
-k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *be, k3_error *err);
+typedef k3_status (*k3_backend_opener)(k3_backend **out, const k3_backend_config *config, char *note, size_t note_size, k3_error *err);
+
+typedef struct k3_experts_config {
+    k3_backend_opener open;
+    k3_backend_config backend; /* of the further backends; the name is not read, vram counts for each */
+    const char *devices;       /* backend names separated by commas, or NULL; a name given twice is opened twice */
+} k3_experts_config;
+
+enum { K3_MAX_TIERS = 8 };
+
+typedef struct k3_tier {
+    k3_backend *be;
+    const k3_expert **view; /* [E]: of the layer at hand, the experts that this tier computes; NULL elsewhere */
+    int n_pairs;            /* (row, rank) pairs of the layer at hand */
+    int n_slots;            /* the CPU has none */
+    uint64_t pairs;         /* since the last reset */
+} k3_tier;
+
+/* Maps the experts and opens the tiers. `main` is the backend of the forward pass and outlives the store. */
+k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *main, const k3_experts_config *config, k3_error *err);
 void k3_experts_close(k3_experts *experts);
 
-/* Makes the experts named by ids[0..n-1] of a MoE layer readable; *table is indexed by id and valid until close. The first use of an
- * expert checks its scale bytes: 255 is not a number in E8M0 and is refused by name. */
-k3_status k3_experts_acquire(k3_experts *experts, const k3_expert *const **table, int layer, const int32_t *ids, int n, k3_error *err);
+k3_tier *k3_experts_tiers(k3_experts *experts, int *n, int *i_main);
 
-uint64_t k3_experts_one_bytes(const k3_hparams *hp); /* stored bytes of one expert */
+/* Makes slots in what the devices have free, `keep_free` bytes of the main one left, and fills them if all experts fit. To be called once,
+ * when everything else that lives on the devices is there. Too little memory means fewer slots, not a failure. */
+k3_status k3_experts_load(k3_experts *experts, uint64_t keep_free, k3_progress progress, void *user, k3_error *err);
+/* Gives up slots of the main device to make room there; 0: there are none. */
+int k3_experts_shrink(k3_experts *experts);
+
+/* If the main device has every expert: sets the experts and the table of addresses of a layer, so that nobody has to know what the router
+ * chose. Returns 0, and sets nothing, if not. */
+int k3_experts_whole(k3_experts *experts, k3_moe *moe, int layer);
+/* Deals the pairs ids[T * K] of a layer to the tiers: fills view and n_pairs. The first use of an expert checks its scale bytes: 255 is not
+ * a number in E8M0 and is refused by name. */
+k3_status k3_experts_assign(k3_experts *experts, int layer, const int32_t *ids, int T, int K, k3_error *err);
+/* Brings some of what the CPU computed in this layer into slots, for the next time. */
+void k3_experts_promote(k3_experts *experts);
+
+/* Who computed how many pairs, slots in use, uploads: lines of text. */
+void k3_experts_report(k3_experts *experts, char *text, size_t size, int reset);
+/* Experts resident on devices, and how many there are. */
+void k3_experts_resident(const k3_experts *experts, int *n_resident, int *n_slots, int *n_experts);
+
+uint64_t k3_experts_one_bytes(const k3_hparams *hp);  /* stored bytes of one expert */
+uint64_t k3_experts_slot_bytes(const k3_hparams *hp); /* of one expert in device memory */
 
 #endif

@@ -1,0 +1,117 @@
+/* Channel mixing by the latent mixture of experts (specification 3.7):
+ *
+ *   ids, w = router_topk(W_r n)                        biased scores choose, unbiased ones weigh
+ *   y      = W_up rmsnorm(sum_k w_k expert_k(W_down n)) + shared(n)
+ *
+ * The norm is on the sum, not on each expert's output. Router, latent projection and shared experts read the same normed input.
+ *
+ * Who computes expert_k is dealt out by the store: each tier writes the slots of its pairs in memory of its own, and they meet in the main
+ * backend's slots, where they are summed in rank order. So it changes the rounding of a slot who computed it, and nothing else. */
+#include "model/layers.h"
+
+/* Ids and latent rows, which lie together, come to the host in one go: one wait serves both. */
+static k3_status fetch(k3_forward *f, k3_ref z, uint64_t z_at, uint64_t z_bytes, k3_error *err)
+{
+    const k3_memory_ops *memory = f->be->memory;
+    k3_ref main = f->tier_in[f->i_main], host = f->tier_in[f->n_tiers - 1];
+    if (!f->hp->latent && f->n_tiers > 1)
+        memory->copy(f->be, k3_at(main, z_at), z, z_bytes);
+    if (main.buf != host.buf)
+        memory->download(f->be, k3_host(host), main, z_at + z_bytes);
+    return f->be->sync(f->be, err);
+}
+
+/* Starts every tier that has pairs and waits for none. The CPU, which comes last, has computed its pairs when this returns. */
+static void start(k3_forward *f, k3_moe *moe, k3_ref z)
+{
+    uint64_t z_at = k3_moe_latent_at(moe->T, moe->K), bytes = z_at + 4 * (uint64_t)moe->T * (uint64_t)moe->L;
+    k3_ref host = f->tier_in[f->n_tiers - 1];
+    for (int i = 0; i < f->n_tiers; i++) {
+        const k3_tier *tier = &f->tiers[i];
+        k3_backend *be = tier->be;
+        int is_main = i == f->i_main;
+        if (tier->n_pairs && !is_main && f->tier_in[i].buf != host.buf)
+            be->memory->upload(be, f->tier_in[i], k3_host(host), bytes);
+        moe->ids = f->tier_in[i];
+        moe->experts = tier->view;
+        if (tier->n_pairs)
+            be->ops->moe_experts(be, f->tier_slots[i], is_main ? z : k3_at(f->tier_in[i], z_at), moe);
+        if (tier->n_pairs || is_main)
+            be->submit(be);
+    }
+}
+
+/* Brings a tier's slots, whole runs of them, to the main backend. */
+static k3_status bring_slots(k3_forward *f, int i_tier, const k3_moe *moe, k3_error *err)
+{
+    const k3_tier *tier = &f->tiers[i_tier];
+    uint64_t slot = 4 * (uint64_t)moe->L;
+    int n = moe->T * moe->K;
+    const char *from = f->stage;
+    if (i_tier == f->n_tiers - 1)
+        from = k3_host(f->tier_slots[i_tier]);
+    else
+        tier->be->memory->download(tier->be, f->stage, f->tier_slots[i_tier], (uint64_t)n * slot);
+    K3_TRY(tier->be->sync(tier->be, err));
+    for (int first = 0, end; first < n; first = end + 1) {
+        for (end = first; end < n && tier->view[moe->host_ids[end]]; end++)
+            ;
+        if (end > first)
+            f->be->memory->upload(f->be, k3_at(f->tier_slots[f->i_main], (uint64_t)first * slot), from + (uint64_t)first * slot,
+                                  (uint64_t)(end - first) * slot);
+    }
+    return K3_OK;
+}
+
+/* Unless the main device has every expert, the router's choice goes to the store: the only thing that comes back inside a pass. */
+static k3_status choose(k3_forward *f, k3_ref z, k3_moe *moe, int layer, k3_error *err)
+{
+    uint64_t z_bytes = f->n_tiers > 1 ? 4 * (uint64_t)moe->T * (uint64_t)moe->L : 0;
+    K3_TRY(fetch(f, z, k3_moe_latent_at(moe->T, moe->K), z_bytes, err));
+    moe->host_ids = k3_host(f->tier_in[f->n_tiers - 1]);
+    return k3_experts_assign(f->experts, layer, moe->host_ids, moe->T, moe->K, err);
+}
+
+/* Fills the main backend's slots. */
+static k3_status compute(k3_forward *f, k3_ref z, k3_moe *moe, k3_error *err)
+{
+    start(f, moe, z);
+    for (int i = 0; i < f->n_tiers; i++)
+        if (i != f->i_main && f->tiers[i].n_pairs)
+            K3_TRY(bring_slots(f, i, moe, err));
+    k3_experts_promote(f->experts);
+    return K3_OK;
+}
+
+k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error *err)
+{
+    const k3_moe_weights *w = &f->w->layers[layer].moe;
+    const k3_hparams *hp = f->hp;
+    const k3_ops *op = f->op;
+    int T = f->T, K = hp->top_k, L = hp->latent;
+    k3_ref ids = f->tier_in[f->i_main], z = L ? k3_at(ids, k3_moe_latent_at(T, K)) : n, slots = f->tier_slots[f->i_main];
+    k3_moe moe = {.T = T, .K = K, .E = hp->n_experts, .L = L ? L : hp->hidden, .I = hp->expert_inner, .b1 = hp->situ_b1, .b2 = hp->situ_b2};
+
+    op->matmul(f->be, (k3_proj[]){{&w->router, f->router}, {&w->down, z}}, L ? 2 : 1, n, T);
+    op->router_topk(f->be, ids, f->top_w, f->router, w->bias, T, hp->n_experts, K, hp->renormalize, hp->routed_scale);
+    moe.ids = ids;
+    int is_whole = k3_experts_whole(f->experts, &moe, layer);
+    if (!is_whole)
+        K3_TRY(choose(f, z, &moe, layer, err));
+    /* Before the routed experts, so that a device has the shared ones to do while others compute theirs. */
+    if (hp->n_shared)
+        k3_dense_forward(f, f->x, n, &w->shared);
+    if (is_whole)
+        op->moe_experts(f->be, slots, z, &moe);
+    else
+        K3_TRY(compute(f, z, &moe, err));
+    op->moe_sum(f->be, L ? f->mixed : y, slots, f->top_w, T, K, moe.L);
+    if (L) {
+        if (w->norm.buf)
+            op->rmsnorm(f->be, f->mixed, f->mixed, w->norm, T, L, L, L, hp->rms_eps);
+        k3_project(f, y, &w->up, f->mixed);
+    }
+    if (hp->n_shared)
+        op->add(f->be, y, y, f->x, (int64_t)T * hp->hidden);
+    return K3_OK;
+}
