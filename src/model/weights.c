@@ -42,9 +42,11 @@ static k3_type type_for(k3_trunk trunk, k3_care care, k3_dtype stored, int cols)
     return K3_INT8;
 }
 
-static k3_buf *new_buffer(k3_loader *ld, uint64_t bytes, const char *what, k3_error *err)
+/* Rows of a matrix may lie in pieces, where a device limits one allocation; a vector is one row. */
+static k3_buf *new_buffer(k3_loader *ld, uint64_t rows, uint64_t row_bytes, const char *what, k3_error *err)
 {
     k3_weights *w = ld->w;
+    uint64_t bytes = rows * row_bytes;
     if (w->n_buffers == w->max_buffers) {
         int max = w->max_buffers ? 2 * w->max_buffers : 64;
         k3_buf **grown = realloc(w->buffers, (size_t)max * sizeof *grown);
@@ -55,7 +57,8 @@ static k3_buf *new_buffer(k3_loader *ld, uint64_t bytes, const char *what, k3_er
         w->buffers = grown;
         w->max_buffers = max;
     }
-    k3_buf *buf = w->be->memory->alloc(w->be, bytes, what);
+    const k3_memory_ops *memory = w->be->memory;
+    k3_buf *buf = rows > 1 ? memory->alloc_rows(w->be, rows, row_bytes, what) : memory->alloc(w->be, bytes, what);
     if (!buf) {
         if (w->be->sync(w->be, err) == K3_OK)
             k3_fail(err, K3_E_NOMEM, "%s: no memory for %llu bytes", what, (unsigned long long)bytes);
@@ -99,7 +102,7 @@ static k3_status load_values(k3_loader *ld, float *values, k3_role role, int lay
 
 static k3_status put_vector(k3_loader *ld, k3_ref *out, const float *values, int64_t n, k3_error *err)
 {
-    k3_buf *buf = new_buffer(ld, (uint64_t)n * 4, "vector", err);
+    k3_buf *buf = new_buffer(ld, 1, (uint64_t)n * 4, "vector", err);
     if (!buf)
         return err ? err->status : K3_E_NOMEM;
     *out = (k3_ref){buf, 0};
@@ -215,9 +218,9 @@ static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer
     int64_t rows = t->shape[0], cols = t->shape[1];
     *mat = (k3_mat){type_for(ld->trunk, care, t->dtype, (int)cols), (int)rows, (int)cols, {NULL, 0}, {NULL, 0}};
     uint64_t codes = k3_type_row_bytes(mat->type, (int)cols), scales = k3_type_scale_bytes(mat->type, (int)cols);
-    if (!(mat->data.buf = new_buffer(ld, (uint64_t)rows * codes, t->name, err)))
+    if (!(mat->data.buf = new_buffer(ld, (uint64_t)rows, codes, t->name, err)))
         return err ? err->status : K3_E_NOMEM;
-    if (scales && !(mat->scale.buf = new_buffer(ld, (uint64_t)rows * scales, t->name, err)))
+    if (scales && !(mat->scale.buf = new_buffer(ld, (uint64_t)rows, scales, t->name, err)))
         return err ? err->status : K3_E_NOMEM;
     uint64_t stored = (uint64_t)cols * (t->dtype == K3_DT_F32 ? 4 : 2);
     int64_t step = (int64_t)(K3_LOAD_BYTES / stored) + 1;
