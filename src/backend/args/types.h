@@ -1,5 +1,5 @@
-/* What C and GLSL share in argument structures: 64-bit device addresses first, then 32-bit fields, so that both lay them out alike. A kernel
- * gets one structure of at most 128 bytes as push constants; what does not fit is a table behind an address. */
+/* What C and GLSL share in argument structures: 64-bit device addresses first, then 32-bit fields, so that both lay them out alike. A
+ * kernel gets one structure of at most 128 bytes as push constants; what does not fit is a table behind an address. */
 #ifndef K3_BACKEND_ARGS_TYPES_H
 #define K3_BACKEND_ARGS_TYPES_H
 
@@ -9,7 +9,9 @@
 #define K3_ARGS_SIZE(name, bytes)
 #else
 #include <stdint.h>
-#define K3_ARGS_SIZE(name, bytes) _Static_assert(sizeof(struct name) == (bytes), #name " is laid out as GLSL lays it out");
+#define K3_ARGS_SIZE(name, bytes)                                                                                                          \
+    typedef struct name name; /* GLSL nests a structure by its bare name */                                                                \
+    _Static_assert(sizeof(struct name) == (bytes), #name " is laid out as GLSL lays it out");
 #endif
 
 /* A weight matrix, or the rows of one that lie in one piece of memory. */
