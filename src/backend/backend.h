@@ -178,7 +178,11 @@ typedef struct k3_backend_config {
     int threads;      /* 0: the cores this process may use */
     int exact;        /* sums in double where the backend has them, in f32 on a device, no narrower products: the reference arithmetic */
     int timing;       /* a device times each operation, which costs a little */
+    int self_test;    /* a device compares its kernels with the CPU before it is used */
     uint64_t vram;    /* budget of device memory in bytes; 0: what is free */
+    const char *cache_dir; /* where a device keeps compiled kernels between runs; NULL: nowhere */
+    k3_progress progress;  /* told "compiling kernels" now and then, since a driver can take minutes; may be NULL */
+    void *user;
 } k3_backend_config;
 
 /* Opens the backend that the name asks for; an unknown name lists what this build has. "auto" takes a GPU that is not software, else the

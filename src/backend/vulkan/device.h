@@ -33,10 +33,10 @@ struct k3_vk_buf {
     k3_buf base;
     k3_vk_piece_of *pieces;
     int n_pieces;
-    uint64_t piece_bytes;        /* of all but the last */
-    uint64_t counted;            /* bytes that count against the budget */
-    uint64_t last_use;           /* compute submission that uses it last; may still be recording */
-    uint64_t last_upload;        /* transfer submission */
+    uint64_t piece_bytes; /* of all but the last */
+    uint64_t counted;     /* bytes that count against the budget */
+    uint64_t last_use;    /* compute submission that uses it last; may still be recording */
+    uint64_t last_upload; /* transfer submission */
     k3_vk_buf *next, *previous;
 };
 
@@ -87,7 +87,7 @@ typedef struct k3_vk_stage {
 
 struct k3_vk {
     k3_backend base;
-    char name[300], line[900];
+    char name[300], line[900], notice[200];
     k3_error failure;
     int lost;
 
@@ -132,7 +132,10 @@ struct k3_vk {
     VkPipelineLayout layout;
     VkPipelineCache cache;
     k3_vk_pipeline *pipelines;
-    int n_pipelines, max_pipelines;
+    int n_pipelines, max_pipelines, compiled;
+    char cache_path[1024];
+    k3_progress progress;
+    void *user;
 
     /* transfer.c */
     k3_vk_stage stages[K3_VK_STAGES];
@@ -197,5 +200,9 @@ void k3_vk_upload(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes);
 void k3_vk_download(k3_backend *be, void *dst, k3_ref src, uint64_t bytes);
 void k3_vk_copy(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes);
 void k3_vk_zero(k3_vk *vk, k3_vk_buf *buf);
+
+/* selftest.c: compares the operations with the CPU; f16 matrix kernels that are wrong are switched off (vk->notice), anything else that is
+ * wrong is an error. */
+k3_status k3_vk_selftest(k3_vk *vk, k3_error *err);
 
 #endif

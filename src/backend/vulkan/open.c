@@ -1,4 +1,5 @@
-/* Finding a device and opening it. The loader is looked for at run time; a machine without one, or without a device, gets one clear line. */
+/* Finding a device and opening it. The loader is looked for at run time; a machine without one, or without a device, gets one clear line.
+ */
 #include "backend/vulkan/device.h"
 
 #include <ctype.h>
@@ -83,7 +84,8 @@ static const k3_ops vulkan_ops = {
 static k3_status open_instance(VkInstance *out, k3_error *err)
 {
     if (volkInitialize() != VK_SUCCESS)
-        return k3_fail(err, K3_E_NOT_FOUND, "vulkan: there is no Vulkan loader (libvulkan.so.1) here; install the GPU's driver or use the CPU");
+        return k3_fail(err, K3_E_NOT_FOUND,
+                       "vulkan: there is no Vulkan loader (libvulkan.so.1) here; install the GPU's driver or use the CPU");
     if (volkGetInstanceVersion() < VK_API_VERSION_1_2)
         return k3_fail(err, K3_E_UNSUPPORTED, "vulkan: the loader knows Vulkan %u.%u, 1.2 is wanted",
                        VK_API_VERSION_MAJOR(volkGetInstanceVersion()), VK_API_VERSION_MINOR(volkGetInstanceVersion()));
@@ -252,8 +254,8 @@ static uint32_t count_cores(k3_vk *vk, int nvidia, int amd)
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     p.pNext = nvidia ? (void *)&sm : amd ? (void *)&core : NULL;
     vkGetPhysicalDeviceProperties2(vk->physical, &p);
-    uint32_t n = sm.shaderSMCount ? sm.shaderSMCount
-                                  : core.shaderEngineCount * core.shaderArraysPerEngineCount * core.computeUnitsPerShaderArray;
+    uint32_t n =
+        sm.shaderSMCount ? sm.shaderSMCount : core.shaderEngineCount * core.shaderArraysPerEngineCount * core.computeUnitsPerShaderArray;
     return n ? n : vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? 4 : 32;
 }
 
@@ -305,8 +307,8 @@ static void learn_limits(k3_vk *vk, const k3_backend_config *config, const VkPhy
     vk->limits.invocations = limits->maxComputeWorkGroupInvocations;
     vk->limits.exact = config->exact;
     vkGetPhysicalDeviceMemoryProperties(vk->physical, &vk->memory);
-    vk->is_unified = vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU ||
-                     vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    vk->is_unified =
+        vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU || vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
 }
 
 /* ---- the device ------------------------------------------------------------------------------------------------ */
@@ -480,15 +482,22 @@ static k3_status open_parts(k3_vk *vk, const char *device, const k3_backend_conf
     vk->fn.vkGetDeviceQueue(vk->device, vk->family, 0, &vk->queue);
     vk->fn.vkGetDeviceQueue(vk->device, vk->transfer_family, 0, &vk->transfer_queue);
     vk->timing = config->timing && vk->stamp_ns > 0;
+    vk->progress = config->progress;
+    vk->user = config->user;
+    if (config->cache_dir)
+        snprintf(vk->cache_path, sizeof vk->cache_path, "%s/vulkan-%04x-%04x.cache", config->cache_dir, vk->properties.vendorID,
+                 vk->properties.deviceID);
     if (!k3_vk_open_pipelines(vk) || !k3_vk_open_recorder(vk) || !k3_vk_open_transfer(vk))
         return k3_fail(err, vk->failure.status, "%s", vk->failure.text);
     uint64_t total, room = k3_vk_free_bytes(vk, &total);
     vk->budget = config->vram ? config->vram : room;
-    snprintf(vk->line, sizeof vk->line, "%s (%s), %s, %.1f of %.1f GB free", vk->name, kind_of(vk->properties.deviceType),
+    if (config->self_test)
+        K3_TRY(k3_vk_selftest(vk, err));
+    snprintf(vk->line, sizeof vk->line, "%s (%s), %s%s%s, %.1f of %.1f GB free", vk->name, kind_of(vk->properties.deviceType),
              vk->limits.exact        ? "f32 kernels (exact)"
              : vk->limits.matrix_f16 ? "f32 and f16 matrix kernels"
                                      : "f32 kernels",
-             (double)room * 1e-9, (double)total * 1e-9);
+             vk->notice[0] ? "; " : "", vk->notice, (double)room * 1e-9, (double)total * 1e-9);
     return K3_OK;
 }
 

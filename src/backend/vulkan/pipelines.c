@@ -2,19 +2,106 @@
  * of push constants and nothing else. */
 #include "backend/vulkan/device.h"
 
+#include "base/os.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PUSH_BYTES = 128 };
+
+/* ---- compiled kernels between runs ------------------------------------------------------------------------- */
+
+/* What stands before the driver's bytes in a cache file. A file that is cut, damaged or of another driver is not shown to the driver. */
+typedef struct k3_vk_cache_header {
+    char magic[8];
+    uint8_t uuid[VK_UUID_SIZE];
+    uint32_t vendor, device, driver, version;
+    uint64_t bytes, hash;
+} k3_vk_cache_header;
+
+enum { MAX_CACHE_BYTES = 256 << 20 };
+
+static uint64_t hash_bytes(const unsigned char *data, uint64_t n)
+{
+    uint64_t h = 14695981039346656037u;
+    for (uint64_t i = 0; i < n; i++)
+        h = (h ^ data[i]) * 1099511628211u;
+    return h;
+}
+
+static k3_vk_cache_header header_for(const k3_vk *vk, const void *data, uint64_t bytes)
+{
+    const VkPhysicalDeviceProperties *p = &vk->properties;
+    k3_vk_cache_header h = {.magic = "k3 vkpc",
+                            .vendor = p->vendorID,
+                            .device = p->deviceID,
+                            .driver = p->driverVersion,
+                            .version = 1,
+                            .bytes = bytes,
+                            .hash = hash_bytes(data, bytes)};
+    memcpy(h.uuid, p->pipelineCacheUUID, sizeof h.uuid);
+    return h;
+}
+
+/* The driver's bytes of the cache file, which follow a header in *file (freed by the caller); 0 if there are none that fit. */
+static size_t read_cache(const k3_vk *vk, char **file)
+{
+    size_t n = 0;
+    k3_error err;
+    *file = NULL;
+    if (!vk->cache_path[0] || k3_os_read_file(file, &n, vk->cache_path, MAX_CACHE_BYTES, &err) != K3_OK)
+        return 0;
+    k3_vk_cache_header found, wanted;
+    if (n < sizeof found)
+        return 0;
+    memcpy(&found, *file, sizeof found);
+    wanted = header_for(vk, *file + sizeof found, n - sizeof found);
+    return memcmp(&found, &wanted, sizeof found) == 0 ? n - sizeof found : 0;
+}
+
+/* Written beside the file and moved over it, so that two programs never share a half-written one. That it cannot be written is no
+ * failure: the next run compiles again. */
+static void write_cache(k3_vk *vk)
+{
+    char beside[sizeof vk->cache_path + 32];
+    size_t bytes = 0;
+    if (!vk->cache_path[0] || !vk->compiled || vk->lost || vk->fn.vkGetPipelineCacheData(vk->device, vk->cache, &bytes, NULL) != VK_SUCCESS)
+        return;
+    void *data = malloc(bytes ? bytes : 1);
+    if (data && vk->fn.vkGetPipelineCacheData(vk->device, vk->cache, &bytes, data) == VK_SUCCESS) {
+        k3_vk_cache_header header = header_for(vk, data, bytes);
+        snprintf(beside, sizeof beside, "%s.%ld", vk->cache_path, (long)getpid());
+        FILE *f = fopen(beside, "wb");
+        int written = f && fwrite(&header, sizeof header, 1, f) == 1 && fwrite(data, 1, bytes, f) == bytes;
+        if (f && (fclose(f) != 0 || !written || rename(beside, vk->cache_path) != 0))
+            (void)remove(beside);
+    }
+    free(data);
+}
+
+static VkResult make_cache(k3_vk *vk)
+{
+    char *file;
+    size_t bytes = read_cache(vk, &file);
+    VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                      .initialDataSize = bytes,
+                                      .pInitialData = bytes ? file + sizeof(k3_vk_cache_header) : NULL};
+    VkResult result = vk->fn.vkCreatePipelineCache(vk->device, &info, NULL, &vk->cache);
+    free(file);
+    return result;
+}
+
+/* ---- pipelines --------------------------------------------------------------------------------------------- */
 
 int k3_vk_open_pipelines(k3_vk *vk)
 {
     VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_BYTES};
     VkPipelineLayoutCreateInfo layout = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, .pushConstantRangeCount = 1, .pPushConstantRanges = &range};
-    VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
     return k3_vk_ok(vk, vk->fn.vkCreatePipelineLayout(vk->device, &layout, NULL, &vk->layout), "making the pipeline layout") &&
-           k3_vk_ok(vk, vk->fn.vkCreatePipelineCache(vk->device, &cache, NULL, &vk->cache), "making the pipeline cache");
+           k3_vk_ok(vk, make_cache(vk), "making the pipeline cache");
 }
 
 void k3_vk_close_pipelines(k3_vk *vk)
@@ -23,6 +110,8 @@ void k3_vk_close_pipelines(k3_vk *vk)
         if (vk->pipelines[i].pipeline)
             vk->fn.vkDestroyPipeline(vk->device, vk->pipelines[i].pipeline, NULL);
     free(vk->pipelines);
+    if (vk->cache)
+        write_cache(vk);
     if (vk->cache)
         vk->fn.vkDestroyPipelineCache(vk->device, vk->cache, NULL);
     if (vk->layout)
@@ -38,8 +127,8 @@ static VkResult compile(k3_vk *vk, const k3_vk_pipeline *wanted, VkPipeline *out
     for (int i = 0; i < wanted->n_spec; i++)
         entries[i] = (VkSpecializationMapEntry){(uint32_t)i, 4 * (uint32_t)i, 4};
     VkSpecializationInfo spec = {(uint32_t)wanted->n_spec, entries, 4 * (size_t)wanted->n_spec, wanted->spec};
-    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
-        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO, NULL, vk->limits.subgroup};
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
+                                                                NULL, vk->limits.subgroup};
     VkShaderModule module;
     VkResult result = vk->fn.vkCreateShaderModule(vk->device, &module_info, NULL, &module);
     if (result != VK_SUCCESS)
@@ -108,6 +197,9 @@ VkPipeline k3_vk_pipeline_of(k3_vk *vk, k3_vk_shader shader, const uint32_t *spe
     k3_vk_pipeline *place = place_for(vk->pipelines, vk->max_pipelines, &wanted);
     if (place->pipeline)
         return place->pipeline;
+    if (vk->progress)
+        (void)vk->progress(vk->user, "compiling kernels", (uint64_t)vk->compiled, 0);
+    vk->compiled++;
     if (!k3_vk_ok(vk, compile(vk, &wanted, &wanted.pipeline), k3_vk_shaders[shader].name))
         return VK_NULL_HANDLE;
     *place = wanted;
