@@ -109,7 +109,11 @@ int app_progress(void *user, const char *phase, uint64_t done, uint64_t total)
     int is_terminal = isatty(STDERR_FILENO);
     double elapsed = now - progress.started, pause = is_terminal ? 0.1 : progress.line_open ? 10 : 2;
     if (!progress.quiet && now - progress.shown >= pause) {
-        fprintf(stderr, "%s%s: %.0f %%", is_terminal ? "\r\033[K" : "", phase, 100 * share);
+        fprintf(stderr, "%s%s: ", is_terminal ? "\r\033[K" : "", phase);
+        if (total)
+            fprintf(stderr, "%.0f %%", 100 * share);
+        else
+            fprintf(stderr, "%llu done", (unsigned long long)done);
         if (share > 0.02 && elapsed > 1)
             fprintf(stderr, ", %.0f s left", elapsed * (1 - share) / share);
         fputs(is_terminal ? "" : "\n", stderr);
