@@ -40,13 +40,16 @@ typedef struct k3_session k3_session;
 typedef int (*k3_progress)(void *user, const char *phase, uint64_t done, uint64_t total);
 
 typedef struct k3_config {
-    const char *backend;  /* "auto" (NULL), "cpu", "cpu:scalar", "cpu:avx2", "cpu:avx512" */
+    const char *backend;  /* "auto" (NULL: a GPU, else the CPU), "cpu", "cpu:scalar", "cpu:avx2", "cpu:avx512", "vulkan", "vulkan:DEVICE" */
     const char *trunk;    /* "auto" (NULL), "bf16", "int8", "int4": precision of the trunk matrices */
     int exact;            /* bf16 trunk, f32 activations and caches: the reference arithmetic */
     int threads;          /* 0: the cores this process may use */
     int chunk_rows;       /* rows computed at once in prefill; 0: chosen */
     k3_progress progress; /* may be NULL */
     void *user;
+    uint64_t vram;              /* bytes of memory to use of each device; 0: what is free */
+    const char *expert_devices; /* further devices that hold routed experts, such as "vulkan:1,vulkan:2"; NULL: none */
+    int timing;                 /* a device times its operations, which costs a little */
 } k3_config;
 
 typedef struct k3_info {
@@ -57,7 +60,8 @@ typedef struct k3_info {
     uint64_t trunk_bytes;  /* trunk matrices and vectors as held in memory */
     uint64_t expert_bytes; /* routed experts as stored */
     uint64_t token_bytes;  /* weight bytes one decoded token reads */
-    const char *plan;      /* one line: backend, kernels, trunk type, threads, memory */
+    const char *plan;      /* one line: backend, kernels, trunk type, threads, memory; why there is no GPU */
+    const char *notice;    /* one line: what was done after a device failed in use; NULL: none did */
 } k3_info;
 
 k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *config, k3_error *err);
@@ -67,6 +71,8 @@ const k3_info *k3_engine_info(const k3_engine *engine);
 void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset);
 /* Checks a model folder without loading it and describes it. `text` is malloc'd and freed by the caller, also on failure. */
 k3_status k3_inspect(char **text, const char *model, k3_error *err);
+/* The devices that a backend can be opened on, one a line. `text` is malloc'd and freed by the caller. */
+k3_status k3_devices(char **text, k3_error *err);
 /* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
 double k3_memory_rate(int threads);
 
@@ -136,7 +142,7 @@ const float *k3_session_logits(const k3_session *session); /* [vocab_size], NULL
 k3_status k3_session_mark(k3_session *session, k3_error *err);
 /* Goes back to the last mark at or before `length` (or to 0) and forgets later marks; k3_session_length tells where. */
 k3_status k3_session_rewind(k3_session *session, int64_t length, k3_error *err);
-k3_status k3_session_save(const k3_session *session, const char *path, k3_error *err);
+k3_status k3_session_save(k3_session *session, const char *path, k3_error *err);
 k3_status k3_session_load(k3_session *session, const char *path, k3_error *err);
 
 /* ---- sampling ------------------------------------------------------------------------------------------ */

@@ -6,21 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { K3_CHUNK_ROWS = 256 };
-
-/* The widest trunk that leaves a tenth of the free memory and a gigabyte for everything else; "auto" starts at int8, which reads half of
- * what bf16 reads and stays within a percent of its perplexity (docs/numerics.md). */
-static k3_trunk choose_trunk(const k3_ckpt *ckpt)
-{
-    uint64_t available = k3_os_memory_available(), spare = available / 10 + ((uint64_t)1 << 30);
-    uint64_t room = available > spare ? available - spare : available / 2;
-    return k3_weights_bytes(ckpt, K3_TRUNK_INT8) <= room ? K3_TRUNK_INT8 : K3_TRUNK_INT4;
-}
-
-static k3_status parse_trunk(k3_trunk *out, const k3_config *config, const k3_ckpt *ckpt, k3_error *err)
+static k3_status parse_trunk(k3_engine *engine, const k3_config *config, k3_error *err)
 {
     const char *name = config->trunk ? config->trunk : "auto";
     int is_auto = strcmp(name, "auto") == 0;
+    k3_trunk *out = &engine->trunk;
     if (config->exact && !is_auto && strcmp(name, "bf16") != 0)
         return k3_fail(err, K3_E_INVALID, "trunk \"%s\": exact mode computes with the stored bf16 trunk; leave the trunk out or say bf16",
                        name);
@@ -30,16 +20,10 @@ static k3_status parse_trunk(k3_trunk *out, const k3_config *config, const k3_ck
         *out = K3_TRUNK_INT8;
     else if (strcmp(name, "int4") == 0)
         *out = K3_TRUNK_INT4;
-    else if (is_auto)
-        *out = choose_trunk(ckpt);
-    else
+    else if (!is_auto)
         return k3_fail(err, K3_E_INVALID, "trunk \"%s\": auto, bf16, int8 or int4 wanted", name);
+    engine->has_trunk = config->exact || !is_auto;
     return K3_OK;
-}
-
-static const char *trunk_name(k3_trunk trunk)
-{
-    return trunk == K3_TRUNK_BF16 ? "bf16" : trunk == K3_TRUNK_INT8 ? "int8" : "int4";
 }
 
 /* A model folder without tiktoken.model works with ids; one whose vocabulary is broken does not open. */
@@ -58,12 +42,12 @@ static uint64_t mix_hash(uint64_t h, uint64_t v)
     return h * 0xff51afd7ed558ccdu;
 }
 
-static uint64_t fingerprint_of(const k3_engine *engine, k3_trunk trunk)
+static uint64_t fingerprint_of(const k3_engine *engine)
 {
     const k3_hparams *hp = engine->hp;
     uint64_t experts = 0, h = mix_hash(k3_ckpt_total_bytes(engine->ckpt, &experts), experts);
     int dims[] = {hp->hidden,     hp->n_layers, hp->vocab, hp->kda_heads,           hp->kda_dim,
-                  hp->conv_width, hp->kv_lora,  hp->rope,  (int)engine->cache_type, (int)trunk};
+                  hp->conv_width, hp->kv_lora,  hp->rope,  (int)engine->cache_type, (int)engine->trunk};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         h = mix_hash(h, (uint64_t)dims[i]);
     for (int l = 0; l < hp->n_layers; l++)
@@ -71,7 +55,7 @@ static uint64_t fingerprint_of(const k3_engine *engine, k3_trunk trunk)
     return h;
 }
 
-static void describe(k3_engine *engine, k3_trunk trunk, const k3_config *config)
+static void describe(k3_engine *engine)
 {
     const k3_hparams *hp = engine->hp;
     k3_info *info = &engine->info;
@@ -94,48 +78,50 @@ static void describe(k3_engine *engine, k3_trunk trunk, const k3_config *config)
                       .expert_bytes = experts,
                       .token_bytes = engine->weights->token_bytes + moe_layers * (uint64_t)hp->top_k * one,
                       .plan = engine->plan};
-    snprintf(engine->plan, sizeof engine->plan, "%s, trunk %s%s %.2f GB, experts mxfp4 %.2f GB mapped, cache %s, %d rows a pass",
-             engine->be->describe(engine->be), trunk_name(trunk), config->exact ? " (exact)" : "", (double)info->trunk_bytes * 1e-9,
-             (double)experts * 1e-9, k3_type_name(engine->cache_type), engine->chunk_rows);
+}
+
+static char *copy_text(const char *text, int *failed)
+{
+    char *copy = text ? strdup(text) : NULL;
+    *failed |= text && !copy;
+    return copy;
+}
+
+static k3_status keep_config(k3_engine *engine, const k3_config *config, k3_error *err)
+{
+    int failed = 0;
+    engine->config = *config;
+    engine->config.trunk = NULL; /* read once */
+    engine->config.backend = engine->backend_name = copy_text(config->backend, &failed);
+    engine->config.expert_devices = engine->expert_devices = copy_text(config->expert_devices, &failed);
+    return failed ? k3_fail(err, K3_E_NOMEM, "engine: out of memory") : K3_OK;
 }
 
 static k3_status open_parts(k3_engine *engine, const char *model, const k3_config *config, k3_error *err)
 {
+    K3_TRY(keep_config(engine, config, err));
     if (config->chunk_rows < 0 || config->chunk_rows > 65536)
         return k3_fail(err, K3_E_INVALID, "chunk_rows: %d found, 0 (chosen) to 65536 wanted", config->chunk_rows);
     K3_TRY(k3_ckpt_open(&engine->ckpt, model, err));
     engine->hp = k3_ckpt_hparams(engine->ckpt);
-    k3_trunk trunk = K3_TRUNK_BF16;
-    K3_TRY(parse_trunk(&trunk, config, engine->ckpt, err));
-    K3_TRY(open_vocab(engine, err));
-    k3_backend_config backend = {.name = config->backend, .threads = config->threads, .exact = config->exact};
-    K3_TRY(k3_backend_open(&engine->be, &backend, NULL, 0, err));
     engine->cache_type = config->exact ? K3_F32 : K3_BF16;
-    engine->chunk_rows = config->chunk_rows ? config->chunk_rows : K3_CHUNK_ROWS;
-    uint64_t need = k3_weights_bytes(engine->ckpt, trunk), available = k3_os_memory_available();
-    if (need > available)
-        return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.1f GB, %.1f GB of memory are free; use a smaller trunk (--trunk int8, int4)",
-                       trunk_name(trunk), (double)need * 1e-9, (double)available * 1e-9);
-    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, trunk, config->threads, config->progress, config->user, err));
-    k3_experts_config experts = {k3_backend_open, backend, NULL};
-    K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, &experts, err));
-    int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
-    K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
-    K3_TRY(k3_experts_load(engine->experts, 0, config->progress, config->user, err));
-    engine->fingerprint = fingerprint_of(engine, trunk);
-    engine->progress = config->progress;
-    engine->user = config->user;
-    describe(engine, trunk, config);
+    engine->chunk_rows = config->chunk_rows;
+    K3_TRY(parse_trunk(engine, config, err));
+    K3_TRY(open_vocab(engine, err));
+    K3_TRY(k3_machine_open(engine, err));
+    engine->fingerprint = fingerprint_of(engine);
+    describe(engine);
     return K3_OK;
 }
 
-k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *config, k3_error *err)
+k3_status k3_engine_open_on(k3_engine **out, const char *model, const k3_config *config, k3_backend_opener open, k3_error *err)
 {
     static const k3_config defaults;
     *out = NULL;
     k3_engine *engine = calloc(1, sizeof *engine);
     if (!engine)
         return k3_fail(err, K3_E_NOMEM, "engine: out of memory");
+    engine->open_backend = open;
     k3_status status = open_parts(engine, model, config ? config : &defaults, err);
     if (status != K3_OK) {
         k3_engine_close(engine);
@@ -145,18 +131,22 @@ k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *co
     return K3_OK;
 }
 
+k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *config, k3_error *err)
+{
+    return k3_engine_open_on(out, model, config, k3_backend_open, err);
+}
+
 void k3_engine_close(k3_engine *engine)
 {
     if (!engine)
         return;
     k3_packing_free(&engine->packing);
-    k3_forward_close(engine->forward);
-    k3_experts_close(engine->experts);
-    k3_weights_free(engine->weights);
-    if (engine->be)
-        engine->be->close(engine->be);
+    k3_machine_close(engine);
     k3_vocab_close(engine->vocab);
     k3_ckpt_close(engine->ckpt);
+    free(engine->backend_name);
+    free(engine->expert_devices);
+    free(engine->sessions);
     free(engine);
 }
 
@@ -165,32 +155,74 @@ const k3_info *k3_engine_info(const k3_engine *engine)
     return &engine->info;
 }
 
-void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset)
+/* Appends the operations of one backend that were called; returns the new length. */
+static size_t print_ops(k3_backend *be, const char *prefix, char *text, size_t at, size_t size, int reset)
 {
     k3_op_stat stats[64];
-    int n = engine->be->stats(engine->be, stats, 64, reset);
+    int n = be->stats(be, stats, 64, reset);
     uint64_t total = 0;
     for (int i = 0; i < n && i < 64; i++)
         total += stats[i].nanoseconds;
-    size_t at = 0;
+    for (int i = 0; i < n && i < 64 && at < size; i++) {
+        const k3_op_stat *s = &stats[i];
+        double seconds = (double)s->nanoseconds * 1e-9, gb = (double)s->bytes * 1e-9;
+        if (!s->calls)
+            continue;
+        at += (size_t)snprintf(text + at, size - at, "%s%-14s %9llu calls %10.3f ms %5.1f %%", prefix, s->name,
+                               (unsigned long long)s->calls, seconds * 1e3, total ? 100.0 * (double)s->nanoseconds / (double)total : 0.0);
+        if (at < size && s->dispatches)
+            at += (size_t)snprintf(text + at, size - at, " %9llu dispatches", (unsigned long long)s->dispatches);
+        if (at < size && s->bytes)
+            at += (size_t)snprintf(text + at, size - at, " %8.3f GB %7.2f GB/s", gb, seconds > 0 ? gb / seconds : 0.0);
+        if (at < size)
+            at += (size_t)snprintf(text + at, size - at, "\n");
+    }
+    return at;
+}
+
+void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset)
+{
+    int n = 0, i_main = 0;
     if (size)
         *text = 0;
-    for (int i = 0; i < n && i < 64 && at < size; i++) {
-        if (!stats[i].calls)
-            continue;
-        double seconds = (double)stats[i].nanoseconds * 1e-9, gb = (double)stats[i].bytes * 1e-9;
-        int m = snprintf(text + at, size - at, "%-14s %9llu calls %10.3f ms %5.1f %%", stats[i].name, (unsigned long long)stats[i].calls,
-                         seconds * 1e3, total ? 100.0 * (double)stats[i].nanoseconds / (double)total : 0.0);
-        at += m > 0 ? (size_t)m : 0;
-        if (at < size && stats[i].bytes) {
-            m = snprintf(text + at, size - at, " %8.3f GB %7.2f GB/s", gb, seconds > 0 ? gb / seconds : 0.0);
-            at += m > 0 ? (size_t)m : 0;
-        }
-        if (at + 1 < size) {
-            text[at++] = '\n';
-            text[at] = 0;
-        }
+    if (!engine->be)
+        return;
+    const k3_tier *tiers = k3_experts_tiers(engine->experts, &n, &i_main);
+    size_t at = print_ops(engine->be, "", text, 0, size, reset);
+    for (int i = 0; i < n; i++) {
+        char prefix[80];
+        k3_memory_info info = {0};
+        k3_backend *be = tiers[i].be;
+        snprintf(prefix, sizeof prefix, "%.70s: ", be->name);
+        if (i != i_main)
+            at = print_ops(be, prefix, text, at, size, reset);
+        be->memory->info(be, &info);
+        if (be->is_device && at < size)
+            at += (size_t)snprintf(text + at, size - at, "%smemory %.3f of %.3f GB, %d tensors in %d slabs\n", prefix,
+                                   (double)info.used * 1e-9, (double)info.budget * 1e-9, info.n_buffers, info.n_slabs);
     }
+    at = at < size ? at : size;
+    k3_experts_report(engine->experts, text + at, size - at, reset);
+}
+
+k3_status k3_devices(char **text, k3_error *err)
+{
+    k3_backend *cpu;
+    char *list = NULL;
+    k3_error why = {K3_OK, ""};
+    *text = NULL;
+    K3_TRY(k3_backend_open(&cpu, &(k3_backend_config){.name = "cpu"}, NULL, 0, err));
+    k3_status status = k3_vulkan_list(&list, &why);
+    const char *line = cpu->describe(cpu), *gpus = status == K3_OK && *list ? list : "";
+    size_t size = strlen(gpus) + strlen(line) + sizeof why.text + 16;
+    *text = malloc(size);
+    if (*text && *gpus)
+        snprintf(*text, size, "%scpu  %s\n", gpus, line);
+    else if (*text)
+        snprintf(*text, size, "no GPU: %s\ncpu  %s\n", status == K3_OK ? "Vulkan finds no device" : why.text, line);
+    cpu->close(cpu);
+    free(list);
+    return *text ? K3_OK : k3_fail(err, K3_E_NOMEM, "devices: out of memory");
 }
 
 k3_status k3_inspect(char **text, const char *model, k3_error *err)

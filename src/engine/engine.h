@@ -29,30 +29,40 @@ typedef struct k3_packing {
 struct k3_engine {
     k3_ckpt *ckpt;
     const k3_hparams *hp;
-    k3_vocab *vocab; /* NULL without tiktoken.model */
+    k3_vocab *vocab;  /* NULL without tiktoken.model */
+    k3_config config; /* as opened; its names are these copies */
+    char *backend_name, *expert_devices;
+    k3_backend_opener open_backend;
+    k3_packing packing;
+    k3_session **sessions; /* [n_sessions], all that are open */
+    size_t n_sessions, max_sessions;
+    k3_type cache_type;
+    k3_trunk trunk;
+    int has_trunk, chunk_rows;
+    uint64_t fingerprint; /* of the dimensions and the arithmetic: a saved session fits an equal one only */
+    k3_info info;
+    char plan[1200], note[300], notice[400];
+
+    /* The machine. be == NULL: none stands, and the next call tries the CPU. */
     k3_backend *be;
     k3_weights *weights;
     k3_experts *experts;
     k3_forward *forward;
-    k3_packing packing;
-    k3_type cache_type;
-    int chunk_rows;
-    uint64_t fingerprint; /* of the dimensions and the arithmetic: a saved session fits an equal one only */
-    k3_info info;
-    char plan[512];
-    k3_progress progress;
-    void *user;
+    int was_device;   /* the last backend that opened was one */
+    int was_reopened; /* after a failure, and not yet trusted again */
+    int n_trusted;    /* passes since then */
 };
 
 typedef struct k3_mark {
     int64_t length;
-    k3_buf *fixed; /* copy of the KDA state there; the MLA cache only grows, so its prefix still stands */
+    k3_buf *fixed; /* copy of the KDA state there, NULL if it was lost; the MLA cache only grows, so its prefix still stands */
     float *logits; /* [vocab], or NULL if there were none: what follows can be sampled again without computing anything */
 } k3_mark;
 
 struct k3_session {
     k3_engine *engine;
     k3_state *state;
+    int is_stale; /* the state's contents are gone: they are computed again from the ids before they are used */
     int32_t *ids; /* [state->length]; -1 for injected rows */
     int64_t ids_capacity;
     float *logits; /* [vocab] of the last token */
@@ -62,5 +72,29 @@ struct k3_session {
 };
 
 void k3_packing_free(k3_packing *packing);
+
+/* k3_engine_open on backends that `open` gives. */
+k3_status k3_engine_open_on(k3_engine **out, const char *model, const k3_config *config, k3_backend_opener open, k3_error *err);
+
+/* Opens the configured backend; a GPU that "auto" took and that fails in any way makes room for the CPU. */
+k3_status k3_machine_open(k3_engine *engine, k3_error *err);
+void k3_machine_close(k3_engine *engine);
+/* There is a machine, or there is one again. */
+k3_status k3_machine_ready(k3_engine *engine, k3_error *err);
+/* After a failure: 1 if what failed may be tried again, because the device was opened again, the CPU took its place, or memory was freed.
+ * *status and err, which holds the failure, tell if the replacement failed too. All sessions may have become stale. */
+int k3_machine_recover(k3_engine *engine, k3_status *status, int in_pass, k3_error *err);
+/* A pass has gone well. */
+void k3_machine_trust(k3_engine *engine);
+/* Device memory that experts leave to sessions: states and marks of two, and a cache of some thousand tokens each. More is taken from the
+ * experts when it is asked for. */
+uint64_t k3_machine_reserved_bytes(const k3_engine *engine);
+const char *k3_trunk_name(k3_trunk trunk);
+
+/* The backend goes: its memory is released, the ids stay. */
+void k3_session_lose(k3_session *session);
+/* Does something with a session whose state stands, again if the device fails meanwhile. */
+typedef k3_status (*k3_session_action)(k3_session *session, const void *argument, k3_error *err);
+k3_status k3_session_try(k3_session *session, k3_session_action action, const void *argument, k3_error *err);
 
 #endif

@@ -140,13 +140,13 @@ static k3_status save_to(const k3_session *session, const char *path, char *part
     return status;
 }
 
-k3_status k3_session_save(const k3_session *session, const char *path, k3_error *err)
+static k3_status save(k3_session *session, const void *path, k3_error *err)
 {
     char *target;
     K3_TRY(resolve_target(&target, path, err));
     size_t n = strlen(target);
     char *part = malloc(n + 6);
-    k3_status status = part ? K3_OK : k3_fail(err, K3_E_NOMEM, "%s: out of memory", path);
+    k3_status status = part ? K3_OK : k3_fail(err, K3_E_NOMEM, "%s: out of memory", (const char *)path);
     if (part) {
         memcpy(part, target, n);
         memcpy(part + n, ".part", 6);
@@ -155,6 +155,11 @@ k3_status k3_session_save(const k3_session *session, const char *path, k3_error 
     free(part);
     free(target);
     return status;
+}
+
+k3_status k3_session_save(k3_session *session, const char *path, k3_error *err)
+{
+    return k3_session_try(session, save, path, err);
 }
 
 static k3_status check_header(const k3_session *session, const k3_save_header *h, const char *path, k3_error *err)
@@ -180,6 +185,7 @@ static k3_status read_all(k3_session *fresh, k3_stream *s, k3_error *err)
     k3_state *state = fresh->state;
     K3_TRY(k3_state_reserve(state, h.length, err));
     fresh->ids_capacity = h.length + 64;
+    free(fresh->ids);
     fresh->ids = malloc((size_t)fresh->ids_capacity * sizeof *fresh->ids);
     if (!fresh->ids)
         return k3_fail(err, K3_E_NOMEM, "%s: out of memory", s->path);
@@ -201,15 +207,21 @@ static k3_status read_all(k3_session *fresh, k3_stream *s, k3_error *err)
     return K3_OK;
 }
 
+static k3_status load(k3_session *fresh, const void *path, k3_error *err)
+{
+    k3_stream s = {fopen(path, "rbe"), path, 0};
+    if (!s.file)
+        return k3_fail(err, errno == ENOENT ? K3_E_NOT_FOUND : K3_E_IO, "%s: %s", s.path, strerror(errno));
+    k3_status status = read_all(fresh, &s, err);
+    fclose(s.file);
+    return status;
+}
+
 k3_status k3_session_load(k3_session *session, const char *path, k3_error *err)
 {
     k3_session *fresh;
     K3_TRY(k3_session_open(&fresh, session->engine, err));
-    k3_stream s = {fopen(path, "rbe"), path, 0};
-    k3_status status =
-        s.file ? read_all(fresh, &s, err) : k3_fail(err, errno == ENOENT ? K3_E_NOT_FOUND : K3_E_IO, "%s: %s", path, strerror(errno));
-    if (s.file)
-        fclose(s.file);
+    k3_status status = k3_session_try(fresh, load, path, err);
     if (status == K3_OK) {
         k3_session old = *session;
         *session = *fresh;

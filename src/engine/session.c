@@ -3,6 +3,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- opening and losing ------------------------------------------------------------------------------------ */
+
+static k3_status enlist(k3_engine *engine, k3_session *s, k3_error *err)
+{
+    if (engine->n_sessions == engine->max_sessions) {
+        size_t max = engine->max_sessions ? 2 * engine->max_sessions : 8;
+        k3_session **grown = realloc(engine->sessions, max * sizeof *grown);
+        if (!grown)
+            return k3_fail(err, K3_E_NOMEM, "session: out of memory");
+        engine->sessions = grown;
+        engine->max_sessions = max;
+    }
+    engine->sessions[engine->n_sessions++] = s;
+    return K3_OK;
+}
+
+static void delist(k3_engine *engine, const k3_session *s)
+{
+    for (size_t i = 0; i < engine->n_sessions; i++)
+        if (engine->sessions[i] == s) {
+            engine->sessions[i] = engine->sessions[--engine->n_sessions];
+            return;
+        }
+}
+
+static k3_status nothing(k3_session *s, const void *argument, k3_error *err)
+{
+    (void)s;
+    (void)argument;
+    (void)err;
+    return K3_OK;
+}
+
 k3_status k3_session_open(k3_session **out, k3_engine *engine, k3_error *err)
 {
     *out = NULL;
@@ -10,9 +43,13 @@ k3_status k3_session_open(k3_session **out, k3_engine *engine, k3_error *err)
     if (!s)
         return k3_fail(err, K3_E_NOMEM, "session: out of memory");
     s->engine = engine;
+    s->is_stale = 1;
     s->logits = malloc((size_t)engine->hp->vocab * sizeof *s->logits);
-    k3_status status = s->logits ? k3_state_open(&s->state, engine->hp, engine->be, engine->cache_type, err)
-                                 : k3_fail(err, K3_E_NOMEM, "session: out of memory");
+    k3_status status = s->logits ? enlist(engine, s, err) : k3_fail(err, K3_E_NOMEM, "session: out of memory");
+    if (status == K3_OK)
+        status = k3_state_open(&s->state, engine->hp, engine->cache_type, err);
+    if (status == K3_OK)
+        status = k3_session_try(s, nothing, NULL, err);
     if (status != K3_OK) {
         k3_session_close(s);
         return status;
@@ -21,19 +58,35 @@ k3_status k3_session_open(k3_session **out, k3_engine *engine, k3_error *err)
     return K3_OK;
 }
 
+static void lose_mark(k3_session *s, k3_mark *mark)
+{
+    if (mark->fixed)
+        s->engine->be->memory->release(s->engine->be, mark->fixed);
+    mark->fixed = NULL;
+}
+
 static void forget_marks(k3_session *s, int keep)
 {
     while (s->n_marks > keep) {
         k3_mark *mark = &s->marks[--s->n_marks];
-        s->engine->be->memory->release(s->engine->be, mark->fixed);
+        lose_mark(s, mark);
         free(mark->logits);
     }
+}
+
+void k3_session_lose(k3_session *s)
+{
+    for (int i = 0; i < s->n_marks; i++)
+        lose_mark(s, &s->marks[i]);
+    k3_state_lose(s->state);
+    s->is_stale = 1;
 }
 
 void k3_session_close(k3_session *s)
 {
     if (!s)
         return;
+    delist(s->engine, s);
     forget_marks(s, 0);
     k3_state_close(s->state);
     free(s->marks);
@@ -57,9 +110,27 @@ const float *k3_session_logits(const k3_session *s)
     return s->has_logits ? s->logits : NULL;
 }
 
-k3_status k3_session_mark(k3_session *s, k3_error *err)
+/* ---- marks --------------------------------------------------------------------------------------------------- */
+
+/* Copies the fixed part of the state to a mark. */
+static k3_status fill_mark(k3_session *s, k3_mark *mark, k3_error *err)
 {
     k3_backend *be = s->engine->be;
+    if (!mark->fixed)
+        mark->fixed = be->memory->alloc(be, s->state->fixed->bytes, "session mark");
+    if (mark->fixed)
+        be->memory->copy(be, (k3_ref){mark->fixed, 0}, (k3_ref){s->state->fixed, 0}, mark->fixed->bytes);
+    k3_status status = be->sync(be, err);
+    if (status == K3_OK && !mark->fixed)
+        status = k3_fail(err, K3_E_NOMEM, "session mark: no memory for %llu bytes", (unsigned long long)s->state->fixed->bytes);
+    if (status != K3_OK)
+        lose_mark(s, mark);
+    return status;
+}
+
+static k3_status add_mark(k3_session *s, const void *argument, k3_error *err)
+{
+    (void)argument;
     if (s->n_marks && s->marks[s->n_marks - 1].length == s->state->length)
         return K3_OK;
     if (s->n_marks == s->max_marks) {
@@ -71,44 +142,121 @@ k3_status k3_session_mark(k3_session *s, k3_error *err)
         s->max_marks = max;
     }
     size_t logits_bytes = (size_t)s->engine->hp->vocab * sizeof *s->logits;
-    k3_mark mark = {s->state->length, be->memory->alloc(be, s->state->fixed->bytes, "session mark"), NULL};
-    if (mark.fixed && s->has_logits && (mark.logits = malloc(logits_bytes)))
-        memcpy(mark.logits, s->logits, logits_bytes);
-    if (mark.fixed)
-        be->memory->copy(be, (k3_ref){mark.fixed, 0}, (k3_ref){s->state->fixed, 0}, mark.fixed->bytes);
-    k3_status status = be->sync(be, err);
-    if (status == K3_OK && (!mark.fixed || (s->has_logits && !mark.logits)))
-        status = k3_fail(err, K3_E_NOMEM, "session mark: no memory for %llu bytes", (unsigned long long)s->state->fixed->bytes);
+    k3_mark mark = {.length = s->state->length};
+    if (s->has_logits && !(mark.logits = malloc(logits_bytes)))
+        return k3_fail(err, K3_E_NOMEM, "session mark: no memory for %zu bytes", logits_bytes);
+    k3_status status = fill_mark(s, &mark, err);
     if (status != K3_OK) {
-        if (mark.fixed)
-            be->memory->release(be, mark.fixed);
         free(mark.logits);
         return status;
     }
+    if (mark.logits)
+        memcpy(mark.logits, s->logits, logits_bytes);
     s->marks[s->n_marks++] = mark;
     return K3_OK;
+}
+
+k3_status k3_session_mark(k3_session *s, k3_error *err)
+{
+    return k3_session_try(s, add_mark, NULL, err);
+}
+
+/* Drops what lies beyond a length: marks, then tokens. Returns the mark that the session stands at now; NULL: it is empty. */
+static const k3_mark *cut(k3_session *s, int64_t length)
+{
+    int keep = s->n_marks;
+    while (keep && s->marks[keep - 1].length > length)
+        keep--;
+    forget_marks(s, keep);
+    const k3_mark *mark = keep ? &s->marks[keep - 1] : NULL;
+    s->has_logits = mark && mark->logits;
+    if (s->has_logits)
+        memcpy(s->logits, mark->logits, (size_t)s->engine->hp->vocab * sizeof *s->logits);
+    s->state->length = mark ? mark->length : 0;
+    return mark;
 }
 
 k3_status k3_session_rewind(k3_session *s, int64_t length, k3_error *err)
 {
     if (length < 0 || length > s->state->length)
         return k3_fail(err, K3_E_INVALID, "rewind to %lld: the session holds %lld tokens", (long long)length, (long long)s->state->length);
-    int keep = s->n_marks;
-    while (keep && s->marks[keep - 1].length > length)
-        keep--;
-    forget_marks(s, keep);
-    s->has_logits = 0;
-    if (!keep)
-        return k3_state_reset(s->state, err);
-    k3_backend *be = s->engine->be;
-    const k3_mark *mark = &s->marks[keep - 1];
+    const k3_mark *mark = cut(s, length);
+    k3_backend *be = s->state->be;
+    s->is_stale = 1;
+    if (!mark || !mark->fixed || !be)
+        return K3_OK;
     be->memory->copy(be, (k3_ref){s->state->fixed, 0}, (k3_ref){mark->fixed, 0}, s->state->fixed->bytes);
-    s->state->length = mark->length;
-    if (mark->logits) {
-        memcpy(s->logits, mark->logits, (size_t)s->engine->hp->vocab * sizeof *s->logits);
-        s->has_logits = 1;
+    k3_error own;
+    err = err ? err : &own;
+    k3_status status = be->sync(be, err);
+    s->is_stale = status != K3_OK;
+    return k3_machine_recover(s->engine, &status, 0, err) ? K3_OK : status;
+}
+
+/* ---- computing again ------------------------------------------------------------------------------------------ */
+
+static k3_status replay(k3_session *s, int64_t to, int64_t total, k3_error *err)
+{
+    k3_engine *engine = s->engine;
+    for (int64_t at = s->state->length; at < to; at = s->state->length) {
+        if (engine->config.progress && engine->config.progress(engine->config.user, "computing again", (uint64_t)at, (uint64_t)total))
+            return k3_fail(err, K3_E_CANCELLED, "cancelled after computing %lld of %lld tokens again", (long long)at, (long long)total);
+        int n = to - at < engine->chunk_rows ? (int)(to - at) : engine->chunk_rows;
+        k3_span span = {s->state, 0, n};
+        k3_pass pass = {.ids = s->ids + at, .n_rows = n, .spans = &span, .n_spans = 1};
+        K3_TRY(k3_forward_run(engine->forward, &pass, err));
     }
-    return be->sync(be, err);
+    return K3_OK;
+}
+
+static k3_status replay_all(k3_session *s, int64_t length, k3_error *err)
+{
+    /* Without the cache a mark's copy is worth nothing. */
+    for (int i = 0; !s->state->be && i < s->n_marks; i++)
+        lose_mark(s, &s->marks[i]);
+    K3_TRY(k3_state_restart(s->state, s->engine->be, err));
+    K3_TRY(k3_state_reserve(s->state, length, err));
+    for (int i = 0; i < s->n_marks; i++) {
+        K3_TRY(replay(s, s->marks[i].length, length, err));
+        K3_TRY(fill_mark(s, &s->marks[i], err));
+    }
+    return replay(s, length, length, err);
+}
+
+/* Makes the state what the ids say. What has rows that were injected, which are not kept, ends at the last mark before them. */
+static k3_status revive(k3_session *s, k3_error *err)
+{
+    int64_t length = s->state->length, known = 0;
+    if (!s->is_stale)
+        return K3_OK;
+    while (known < length && s->ids[known] >= 0)
+        known++;
+    if (known < length) {
+        cut(s, known);
+        return k3_fail(err, K3_E_UNSUPPORTED,
+                       "the device failed, and token %lld is a row that was injected and cannot be computed again; the session is back at "
+                       "%lld tokens",
+                       (long long)known, (long long)s->state->length);
+    }
+    k3_status status = replay_all(s, length, err);
+    s->state->length = length;
+    s->is_stale = status != K3_OK;
+    return status;
+}
+
+k3_status k3_session_try(k3_session *s, k3_session_action action, const void *argument, k3_error *err)
+{
+    k3_error own;
+    err = err ? err : &own;
+    k3_status status;
+    do {
+        status = k3_machine_ready(s->engine, err);
+        if (status == K3_OK)
+            status = revive(s, err);
+        if (status == K3_OK)
+            status = action(s, argument, err);
+    } while (status != K3_OK && k3_machine_recover(s->engine, &status, 0, err));
+    return status;
 }
 
 /* ---- appending ------------------------------------------------------------------------------------------- */
@@ -135,6 +283,11 @@ static k3_status keep_ids(k3_session *s, int64_t n, k3_error *err)
     return K3_OK;
 }
 
+static k3_status reserve_state(k3_session *s, const void *length, k3_error *err)
+{
+    return k3_state_reserve(s->state, *(const int64_t *)length, err);
+}
+
 /* Everything that can be wrong with a request is found here, before any state changes. */
 static k3_status check_job(const k3_job *job, k3_error *err)
 {
@@ -148,7 +301,8 @@ static k3_status check_job(const k3_job *job, k3_error *err)
         if (job->ids[i] >= hp->vocab || (job->ids[i] < 0 && !job->rows))
             return k3_fail(err, K3_E_INVALID, "token %zu: id %d is outside the vocabulary (0 to %d)", i, job->ids[i], hp->vocab - 1);
     K3_TRY(keep_ids(job->session, (int64_t)job->n, err));
-    return k3_state_reserve(job->session->state, length + (int64_t)job->n, err);
+    length += (int64_t)job->n;
+    return k3_session_try(job->session, reserve_state, &length, err);
 }
 
 void k3_packing_free(k3_packing *p)
@@ -236,6 +390,35 @@ static void roll_back(k3_packing *p)
     }
 }
 
+/* Brings the sessions of a pass to where it starts, which is work only after a failure, and runs it. */
+static k3_status run_once(k3_engine *engine, const k3_pass *pass, k3_error *err)
+{
+    K3_TRY(k3_machine_ready(engine, err));
+    for (int i = 0; i < pass->n_spans; i++) {
+        k3_session *s = engine->packing.span_jobs[i]->session;
+        K3_TRY(revive(s, err));
+        K3_TRY(k3_state_reserve(s->state, s->state->length + pass->spans[i].n, err));
+    }
+    k3_status status = k3_forward_run(engine->forward, pass, err);
+    for (int i = 0; status != K3_OK && i < pass->n_spans; i++)
+        engine->packing.span_jobs[i]->session->is_stale = 1;
+    return status;
+}
+
+/* A pass that fails with the device is run again as a whole: nothing of it is ever handed out. */
+static k3_status run_pass(k3_engine *engine, const k3_pass *pass, k3_error *err)
+{
+    k3_error own;
+    err = err ? err : &own;
+    k3_status status;
+    do {
+        status = run_once(engine, pass, err);
+    } while (status != K3_OK && k3_machine_recover(engine, &status, 1, err));
+    if (status == K3_OK)
+        k3_machine_trust(engine);
+    return status;
+}
+
 static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_error *err)
 {
     uint64_t total = 0, done = 0;
@@ -247,7 +430,8 @@ static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_err
     K3_TRY(reserve(p, engine, jobs, n_jobs, err));
     k3_status status = K3_OK;
     for (size_t first = 0; status == K3_OK && done < total;) {
-        if (total > (uint64_t)engine->chunk_rows && engine->progress && engine->progress(engine->user, "prefill", done, total)) {
+        if (total > (uint64_t)engine->chunk_rows && engine->config.progress &&
+            engine->config.progress(engine->config.user, "prefill", done, total)) {
             status =
                 k3_fail(err, K3_E_CANCELLED, "cancelled after %llu of %llu tokens", (unsigned long long)done, (unsigned long long)total);
             break;
@@ -258,7 +442,7 @@ static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_err
         for (size_t i = first; i < n_jobs && p->n_rows < engine->chunk_rows && p->n_spans < K3_MAX_SESSIONS_A_PASS; i++)
             pack_job(p, engine, &jobs[i]);
         k3_pass pass = {p->ids, p->injects ? p->rows : NULL, p->n_rows, p->spans, p->n_spans, p->want, p->n_want, p->logits};
-        status = k3_forward_run(engine->forward, &pass, err);
+        status = run_pass(engine, &pass, err);
         if (status == K3_OK)
             unpack(p, engine);
         else

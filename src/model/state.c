@@ -59,7 +59,7 @@ static k3_status fail_memory(k3_state *state, const char *what, uint64_t bytes, 
     return status != K3_OK ? status : k3_fail(err, K3_E_NOMEM, "%s: no memory for %llu bytes", what, (unsigned long long)bytes);
 }
 
-k3_status k3_state_open(k3_state **out, const k3_hparams *hp, k3_backend *be, k3_type cache_type, k3_error *err)
+k3_status k3_state_open(k3_state **out, const k3_hparams *hp, k3_type cache_type, k3_error *err)
 {
     *out = NULL;
     k3_state *state = calloc(1, sizeof *state);
@@ -68,42 +68,48 @@ k3_status k3_state_open(k3_state **out, const k3_hparams *hp, k3_backend *be, k3
         return k3_fail(err, K3_E_NOMEM, "session: out of memory");
     }
     state->hp = hp;
-    state->be = be;
     state->cache_type = cache_type;
-    uint64_t bytes = k3_state_fixed_bytes(hp);
-    state->fixed = be->memory->alloc(be, bytes ? bytes : 64, "KDA state");
-    if (!state->fixed) {
-        k3_status status = fail_memory(state, "KDA state of a session", bytes, err);
-        k3_state_close(state);
-        return status;
-    }
     *out = state;
     return K3_OK;
+}
+
+void k3_state_lose(k3_state *state)
+{
+    for (int l = 0; l < state->hp->n_layers; l++)
+        if (state->cache[l]) {
+            state->be->memory->release(state->be, state->cache[l]);
+            state->cache[l] = NULL;
+        }
+    if (state->fixed)
+        state->be->memory->release(state->be, state->fixed);
+    state->fixed = NULL;
+    state->capacity = 0;
+    state->be = NULL;
 }
 
 void k3_state_close(k3_state *state)
 {
     if (!state)
         return;
-    for (int l = 0; l < state->hp->n_layers; l++)
-        if (state->cache[l])
-            state->be->memory->release(state->be, state->cache[l]);
-    if (state->fixed)
-        state->be->memory->release(state->be, state->fixed);
+    k3_state_lose(state);
     free(state->cache);
     free(state);
 }
 
-k3_status k3_state_reset(k3_state *state, k3_error *err)
+k3_status k3_state_restart(k3_state *state, k3_backend *be, k3_error *err)
 {
-    static const char zeros[4096];
-    k3_memory_ops const *memory = state->be->memory;
-    for (uint64_t at = 0; at < state->fixed->bytes; at += sizeof zeros) {
-        uint64_t left = state->fixed->bytes - at;
-        memory->upload(state->be, (k3_ref){state->fixed, at}, zeros, left < sizeof zeros ? left : sizeof zeros);
-    }
+    uint64_t bytes = k3_state_fixed_bytes(state->hp);
+    /* New memory is zeroed memory. */
+    if (state->fixed)
+        be->memory->release(be, state->fixed);
+    state->be = be;
     state->length = 0;
-    return state->be->sync(state->be, err);
+    state->fixed = be->memory->alloc(be, bytes ? bytes : 64, "KDA state");
+    if (state->fixed)
+        return K3_OK;
+    k3_status status = fail_memory(state, "KDA state of a session", bytes, err);
+    k3_state_lose(state);
+    return status;
 }
 
 static k3_status grow_layer(k3_state *state, int layer, int64_t capacity, k3_error *err)

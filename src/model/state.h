@@ -8,7 +8,7 @@
 
 typedef struct k3_state {
     const k3_hparams *hp;
-    k3_backend *be;
+    k3_backend *be;     /* NULL: there is no memory */
     k3_type cache_type; /* K3_F32 or K3_BF16 */
     int64_t length;     /* tokens held */
     int64_t capacity;   /* cache rows allocated, each MLA layer */
@@ -16,10 +16,13 @@ typedef struct k3_state {
     k3_buf **cache;     /* by layer; [capacity, kv_lora + rope]; NULL for KDA layers */
 } k3_state;
 
-k3_status k3_state_open(k3_state **out, const k3_hparams *hp, k3_backend *be, k3_type cache_type, k3_error *err);
+/* Holds nothing yet: k3_state_restart gives it memory. */
+k3_status k3_state_open(k3_state **out, const k3_hparams *hp, k3_type cache_type, k3_error *err);
 void k3_state_close(k3_state *state);
-/* Back to the empty sequence. */
-k3_status k3_state_reset(k3_state *state, k3_error *err);
+/* Releases the memory and keeps the length, before the backend goes. */
+void k3_state_lose(k3_state *state);
+/* Back to the empty sequence; takes memory of this backend if there is none. */
+k3_status k3_state_restart(k3_state *state, k3_backend *be, k3_error *err);
 /* Room for `length` tokens; the cache at least doubles. Allocates, so it runs before a pass, never inside. */
 k3_status k3_state_reserve(k3_state *state, int64_t length, k3_error *err);
 

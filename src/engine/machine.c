@@ -1,0 +1,203 @@
+/* What computes: the backend with the weights, experts and scratch in its memory. It can be taken down and brought up again under sessions
+ * that stand: they compute their state again from their ids when they are next used. */
+#include "engine/engine.h"
+
+#include "base/os.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A device that has done so many passes since it was opened again has come back, and may fail once more before the CPU takes over. */
+enum { K3_CHUNK_ROWS = 256, K3_DEVICE_CHUNK_ROWS = 512, K3_PASSES_TO_TRUST = 64, K3_RESERVED_TOKENS = 8192 };
+
+const char *k3_trunk_name(k3_trunk trunk)
+{
+    return trunk == K3_TRUNK_BF16 ? "bf16" : trunk == K3_TRUNK_INT8 ? "int8" : "int4";
+}
+
+/* Bytes free for the trunk. */
+static uint64_t trunk_room(k3_engine *engine)
+{
+    k3_memory_info info = {0};
+    if (!engine->be->is_device)
+        return k3_os_memory_available();
+    engine->be->memory->info(engine->be, &info);
+    if (!info.budget)
+        return UINT64_MAX;
+    return info.budget > info.used ? info.budget - info.used : 0;
+}
+
+/* The widest trunk that leaves a tenth of the free memory and a gigabyte for everything else; "auto" starts at int8, which reads half of
+ * what bf16 reads and stays within a percent of its perplexity (docs/numerics.md). */
+static k3_trunk choose_trunk(const k3_ckpt *ckpt, uint64_t available)
+{
+    uint64_t spare = available / 10 + ((uint64_t)1 << 30), room = available > spare ? available - spare : available / 2;
+    return k3_weights_bytes(ckpt, K3_TRUNK_INT8) <= room ? K3_TRUNK_INT8 : K3_TRUNK_INT4;
+}
+
+static k3_status check_room(k3_engine *engine, uint64_t room, k3_error *err)
+{
+    uint64_t need = k3_weights_bytes(engine->ckpt, engine->trunk);
+    const char *name = k3_trunk_name(engine->trunk);
+    if (need <= room)
+        return K3_OK;
+    if (engine->be->is_device)
+        return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.1f GB, %.1f GB of %s may be used; use --backend cpu, or a smaller trunk",
+                       name, (double)need * 1e-9, (double)room * 1e-9, engine->be->name);
+    return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.1f GB, %.1f GB of memory are free; use a smaller trunk (--trunk int8, int4)",
+                   name, (double)need * 1e-9, (double)room * 1e-9);
+}
+
+uint64_t k3_machine_reserved_bytes(const k3_engine *engine)
+{
+    const k3_hparams *hp = engine->hp;
+    uint64_t n_mla = 0, tokens = hp->context < K3_RESERVED_TOKENS ? (uint64_t)hp->context : K3_RESERVED_TOKENS;
+    for (int l = 0; l < hp->n_layers; l++)
+        n_mla += hp->is_mla[l];
+    return 4 * k3_state_fixed_bytes(hp) + 2 * n_mla * tokens * (uint64_t)(hp->kv_lora + hp->rope) * (engine->cache_type == K3_BF16 ? 2 : 4);
+}
+
+static void describe(k3_engine *engine)
+{
+    uint64_t experts = 0;
+    int resident = 0, slots = 0, all = 0, n_tiers = 0, i_main = 0;
+    char where[160] = "mapped", memory[96] = "";
+    k3_memory_info info = {0};
+    k3_ckpt_total_bytes(engine->ckpt, &experts);
+    k3_experts_resident(engine->experts, &resident, &slots, &all);
+    k3_experts_tiers(engine->experts, &n_tiers, &i_main);
+    engine->be->memory->info(engine->be, &info);
+    if (n_tiers > 1)
+        snprintf(where, sizeof where, "mapped, %d of %d in device memory, room there for %d", resident, all, slots);
+    if (engine->be->is_device)
+        snprintf(memory, sizeof memory, ", device memory %.2f of %.2f GB", (double)info.used * 1e-9, (double)info.budget * 1e-9);
+    snprintf(engine->plan, sizeof engine->plan, "%s, trunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass%s%s",
+             engine->be->describe(engine->be), k3_trunk_name(engine->trunk), engine->config.exact ? " (exact)" : "",
+             (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, memory, k3_type_name(engine->cache_type),
+             engine->chunk_rows, *engine->note ? "; no GPU: " : "", engine->note);
+}
+
+/* Trunk precision and rows a pass are chosen once: a machine brought up later has to do the same work. */
+static void choose(k3_engine *engine, uint64_t room)
+{
+    if (!engine->has_trunk)
+        engine->trunk = choose_trunk(engine->ckpt, room);
+    if (!engine->chunk_rows)
+        engine->chunk_rows = engine->be->is_device ? K3_DEVICE_CHUNK_ROWS : K3_CHUNK_ROWS;
+}
+
+static k3_status bring_up(k3_engine *engine, const char *name, const char *devices, k3_error *err)
+{
+    const k3_config *c = &engine->config;
+    k3_backend_config backend = {.name = name, .threads = c->threads, .exact = c->exact, .timing = c->timing, .vram = c->vram};
+    char note[sizeof engine->note];
+    K3_TRY(engine->open_backend(&engine->be, &backend, note, sizeof note, err));
+    engine->was_device = engine->be->is_device;
+    if (*note)
+        memcpy(engine->note, note, sizeof note);
+    uint64_t room = trunk_room(engine);
+    choose(engine, room);
+    K3_TRY(check_room(engine, room, err));
+    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, c->threads, c->progress, c->user, err));
+    k3_experts_config experts = {engine->open_backend, backend, devices};
+    K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, &experts, err));
+    int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
+    K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
+    K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), c->progress, c->user, err));
+    describe(engine);
+    return K3_OK;
+}
+
+static k3_status open_on(k3_engine *engine, const char *name, const char *devices, k3_error *err)
+{
+    k3_status status = bring_up(engine, name, devices, err);
+    if (status != K3_OK)
+        k3_machine_close(engine);
+    return status;
+}
+
+void k3_machine_close(k3_engine *engine)
+{
+    k3_forward_close(engine->forward);
+    k3_experts_close(engine->experts);
+    k3_weights_free(engine->weights);
+    if (engine->be)
+        engine->be->close(engine->be);
+    engine->forward = NULL;
+    engine->experts = NULL;
+    engine->weights = NULL;
+    engine->be = NULL;
+}
+
+static int is_auto(const char *name)
+{
+    return !name || strcmp(name, "auto") == 0;
+}
+
+k3_status k3_machine_open(k3_engine *engine, k3_error *err)
+{
+    const char *name = engine->config.backend;
+    int chosen_rows = engine->chunk_rows;
+    k3_error why = {K3_OK, ""};
+    k3_status status = open_on(engine, name, engine->config.expert_devices, &why);
+    if (status != K3_OK && status != K3_E_CANCELLED && engine->was_device && is_auto(name)) {
+        snprintf(engine->note, sizeof engine->note, "%.*s", (int)sizeof engine->note - 1, why.text);
+        engine->chunk_rows = chosen_rows;
+        status = open_on(engine, "cpu", engine->config.expert_devices, &why);
+    }
+    return status == K3_OK ? K3_OK : k3_fail(err, status, "%s", why.text);
+}
+
+k3_status k3_machine_ready(k3_engine *engine, k3_error *err)
+{
+    return engine->be ? K3_OK : open_on(engine, "cpu", NULL, err);
+}
+
+static void tell(k3_engine *engine, const char *why, const char *what)
+{
+    snprintf(engine->notice, sizeof engine->notice, "%s; %s", why, what);
+    engine->info.notice = engine->notice;
+}
+
+static k3_status replace(k3_engine *engine, const char *why, k3_error *err)
+{
+    for (size_t i = 0; i < engine->n_sessions; i++)
+        k3_session_lose(engine->sessions[i]);
+    k3_machine_close(engine);
+    if (!engine->was_reopened) {
+        engine->was_reopened = 1;
+        engine->n_trusted = 0;
+        k3_status status = open_on(engine, engine->config.backend, engine->config.expert_devices, err);
+        if (status == K3_OK)
+            tell(engine, why, "opened again, and what was lost is computed again");
+        if (status == K3_OK || status == K3_E_CANCELLED)
+            return status;
+    }
+    k3_status status = open_on(engine, "cpu", NULL, err);
+    if (status != K3_OK)
+        return k3_fail_within(err, status, "%s; the CPU cannot go on: ", why);
+    tell(engine, why, "the CPU goes on");
+    return K3_OK;
+}
+
+int k3_machine_recover(k3_engine *engine, k3_status *status, int in_pass, k3_error *err)
+{
+    int n_tiers = 0, i_main = 0;
+    char why[300];
+    if (!engine->be || (*status != K3_E_DEVICE && *status != K3_E_NOMEM))
+        return 0;
+    if (*status == K3_E_NOMEM && k3_experts_shrink(engine->experts))
+        return 1;
+    k3_experts_tiers(engine->experts, &n_tiers, &i_main);
+    if (n_tiers < 2 || (*status == K3_E_NOMEM && !in_pass))
+        return 0;
+    snprintf(why, sizeof why, "%.299s", err->text);
+    *status = replace(engine, why, err);
+    return *status == K3_OK;
+}
+
+void k3_machine_trust(k3_engine *engine)
+{
+    if (engine->was_reopened && ++engine->n_trusted >= K3_PASSES_TO_TRUST)
+        engine->was_reopened = 0;
+}
