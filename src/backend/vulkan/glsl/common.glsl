@@ -20,6 +20,7 @@ layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2 { uvec
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer U32x4 { uvec4 at[]; };
 
+#ifndef K3_WITHOUT_GROUP_SUMS
 /* One slot a subgroup: 1024 invocations in subgroups of 8. A kernel of at most 512 invocations works with subgroups of 4 too. */
 const uint K3_MAX_SUBGROUPS = 128;
 shared float k3_slots[K3_MAX_SUBGROUPS];
@@ -50,5 +51,6 @@ float k3_group_max(float x)
     barrier();
     return most;
 }
+#endif
 
 #endif

@@ -1,0 +1,14 @@
+/* y = scale x / sqrt(sum_d x[d]^2 + eps) for each of T * H vectors [D]. eps joins the SUM (specification 3.4). */
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "head_norm.glsl"
+
+float factor(float square)
+{
+    return a.scale / sqrt(square + a.eps);
+}
+
+vec4 weighted(vec4 x, uint64_t at, uint d)
+{
+    return x;
+}

@@ -1,0 +1,17 @@
+/* What kda_recur and kda_chunk share on the host. */
+#ifndef K3_BACKEND_VULKAN_KDA_H
+#define K3_BACKEND_VULKAN_KDA_H
+
+#include "backend/vulkan/elementwise.h"
+#include "backend/vulkan/runs.h"
+
+typedef struct k3_kda {
+    k3_ref o, q, k, v, decay, beta; /* as the contract has them */
+    int decay_is_log;               /* decay is g = log(alpha) */
+    int H, D;
+} k3_kda;
+
+/* Records the recurrence; kda_chunk gives it the runs that are too short for chunks. */
+void k3_vk_kda_recur(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs);
+
+#endif

@@ -1,0 +1,33 @@
+#include "backend/args/kda_recur.h"
+#include "backend/vulkan/kda.h"
+
+void k3_vk_kda_recur(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs)
+{
+    enum { COLUMNS_A_GROUP = 32, MAX_D = 256 }; /* as glsl/kda_recur.comp has them */
+    uint64_t rows = k3_vk_end_row(runs, n_runs) * (uint64_t)x->H, D = (uint64_t)x->D, bytes = 4 * rows * D;
+    if (x->D % 4 || x->D < 4 || x->D > MAX_D)
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "delta rule: heads of %d, a multiple of 4 up to %d wanted", x->D, MAX_D);
+    struct k3_kda_recur_args args = {k3_vk_write(vk, x->o, bytes),
+                                     k3_vk_read(vk, x->q, bytes),
+                                     k3_vk_read(vk, x->k, bytes),
+                                     k3_vk_read(vk, x->v, bytes),
+                                     k3_vk_read(vk, x->decay, bytes),
+                                     k3_vk_read(vk, x->beta, 4 * rows),
+                                     k3_vk_runs_args(vk, runs, n_runs, 4 * (uint64_t)x->H * D * D),
+                                     (uint32_t)x->H,
+                                     (uint32_t)x->decay_is_log};
+    if (!k3_vk_aligned(args.o | args.q | args.k | args.v | args.decay | args.runs.state))
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "delta rule: a tensor is not at a multiple of 16 bytes");
+    uint32_t dim = (uint32_t)x->D;
+    k3_vk_work(vk, 8.0 * (double)(rows * D * D));
+    k3_vk_dispatch(vk, K3_VK_SHADER_kda_recur, &dim, 1, &args, sizeof args, (uint64_t)x->H * k3_vk_groups(D, COLUMNS_A_GROUP),
+                   (uint32_t)n_runs, 1);
+}
+
+void k3_vulkan_kda_recur(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3_ref alpha, k3_ref beta, const k3_run *runs, int n_runs,
+                         int H, int D)
+{
+    k3_vk *vk = k3_vk_begin(be, K3_VK_KDA_RECUR);
+    k3_vk_kda_recur(vk, &(k3_kda){o, q, k, v, alpha, beta, 0, H, D}, runs, n_runs);
+    k3_vk_end(vk, 0);
+}
