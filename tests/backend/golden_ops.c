@@ -1,6 +1,7 @@
 #include "golden_ops.h"
 
 #include "backend/args/moe.h"
+#include "base/bf16.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -356,19 +357,25 @@ static double distance(double u, int32_t id, const int32_t *ids, const float *p,
     return 1;
 }
 
-/* One row for each of some draws spread over [0, 1), the last one near its end, all of the same logits. */
+/* One row for each of some draws spread over [0, 1), the last one near its end, all of the same logits (f32 or bf16). */
 static double run_sample(k3_backend *be, const golden *g, const char *c, int *T)
 {
     enum { ROWS = 9 };
-    size_t V = golden_get(g, c, "logits")->n, row = V * sizeof(float);
+    const golden_tensor *stored = golden_get(g, c, "logits");
+    size_t V = stored->n, row = V * sizeof(float);
+    float *x = malloc(row);
+    assert_non_null(x);
+    for (size_t i = 0; i < V; i++)
+        x[i] = strcmp(stored->dtype, "BF16") ? golden_floats(g, c, "logits")[i] : k3_bf16_value(((const uint16_t *)stored->data)[i]);
     k3_ref logits = new_bytes(be, ROWS * row), ids = new_bytes(be, ROWS * sizeof(int32_t));
     k3_draw draws[ROWS];
     *T = ROWS;
     for (int t = 0; t < ROWS; t++) {
-        be->memory->upload(be, k3_at(logits, (uint64_t)t * row), golden_floats(g, c, "logits"), row);
+        be->memory->upload(be, k3_at(logits, (uint64_t)t * row), x, row);
         draws[t] = (k3_draw){number(g, c, "temperature"), number(g, c, "top_p"), number(g, c, "min_p"), (int)golden_number(g, c, "top_k"),
                              fmin(0.12 * t, 1 - 0x1p-53)};
     }
+    free(x);
     be->ops->sample(be, ids, logits, draws, ROWS, (int)V);
     int32_t *got = get_bytes(be, ids, ROWS * sizeof *got);
     double error = 0;
