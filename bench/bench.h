@@ -8,7 +8,7 @@
 /* Contents: random bytes; bf16 and f32 near zero; MXFP4 scales near 1; zeros that operations change; outputs. */
 typedef enum pool_kind { POOL_CODES, POOL_BF16, POOL_F32, POOL_SCALES, POOL_STATE, POOL_OUT, N_POOLS } pool_kind;
 
-enum { MAX_SETS = 24, MAX_BLOCKS = 40, MAX_ROWS = 160, MAX_ROUNDS = 64, MAX_RUNS = 16 };
+enum { MAX_SETS = 24, MAX_BLOCKS = 40, MAX_ROWS = 160, MAX_ROUNDS = 64, MAX_RUNS = 16, MAX_MATS = 8, MAX_INPUTS = 32 };
 
 /* Blocks used as a ring: tensors lie in one block each, and the first follows the last. */
 typedef struct pool {
@@ -19,7 +19,7 @@ typedef struct pool {
 
 /* K3's widths, or small ones that a software device computes in seconds. */
 typedef struct shape {
-    int hidden, inner, shared, latent, expert_inner, heads, head, experts, choices, vocab, prefill, attend_rows, sequences;
+    int hidden, inner, dense, shared, latent, expert_inner, heads, head, experts, choices, vocab, prefill, attend_rows, sequences;
     int context[3];
     int nope, rope, v, kv_lora, q_lora;
     uint64_t block; /* bytes of a pool's block */
@@ -40,7 +40,7 @@ typedef struct row {
     double apart;     /* the same for calls that may overlap */
     double recording; /* of `wall`, what the host spent on handing the calls over */
     double bytes, flops;
-    int calls, ceiling;
+    int T, calls, ceiling;
     char error[160];
 } row;
 
@@ -65,13 +65,13 @@ typedef struct job {
     void (*call)(bench *b, const struct job *j, int i);
     int n_sets, T, variant;
     double bytes, flops; /* of a call: what has to be read and written, and computed */
-    k3_mat mat[MAX_SETS][4];
+    k3_mat mat[MAX_SETS][MAX_MATS];
     int n_mats;
     k3_ref state[MAX_SETS][MAX_RUNS];
-    int n_runs;
+    int n_runs, in_order; /* in_order: the calls never overlap */
     int64_t pos;
-    k3_ref x[6];     /* inputs that all sets share */
-    uint64_t out[2]; /* bytes of the outputs */
+    k3_ref x[MAX_INPUTS]; /* what all sets share */
+    uint64_t out[2];      /* bytes of the outputs */
     k3_moe moe[MAX_SETS];
     k3_draw draw;
 } job;
@@ -91,7 +91,30 @@ void bench_copy_rate(bench *b);
 /* Measures the job as the open backend allows (time stamps or clock) and keeps the medians in its row. */
 void bench_job(bench *b, const job *j);
 
-/* ops_large.c and ops_small.c: every job. */
+/* An int8 head in memory of its own; release its data's buffer. */
+k3_mat bench_head_mat(bench *b, double *bytes);
+
+/* experts.c. The experts of a layer, and choices of `rows` rows. */
+typedef struct bench_layer {
+    k3_expert *experts;
+    const k3_expert **list;
+    struct k3_expert_address *addresses;
+    k3_buf *table, *ids;
+    int32_t *host_ids; /* [rows, choices] */
+} bench_layer;
+
+int bench_layer_open(bench *b, bench_layer *l, int rows);
+void bench_layer_close(bench *b, bench_layer *l);
+k3_moe bench_layer_moe(const bench *b, const bench_layer *l, int T, int i, int on_device);
+double bench_wanted_bytes(const bench *b, const bench_layer *l, int T);
+void bench_moe(bench *b, int T, int on_device);
+
+/* layers.c: whole layers of each kind, and what they say for K3. */
+void bench_layers(bench *b);
+/* The time of all 93 layers for T rows in microseconds, by the device or by the clock; 0 where a part is missing. */
+double bench_extrapolate(const bench *b, int T, int by_clock);
+
+/* ops_large.c and ops_small.c: every operation. */
 void bench_large(bench *b);
 void bench_small(bench *b);
 /* The best product in plain f32: what the vector units give. Wants a backend in exact mode. */

@@ -14,6 +14,7 @@ static const char usage[] = "usage: bench_gpu [--backend NAME] [--only OP] [--ro
 
 static const shape k3_shape = {.hidden = 7168,
                                .inner = 12288,
+                               .dense = 33792,
                                .shared = 6144,
                                .latent = 3584,
                                .expert_inner = 3072,
@@ -30,10 +31,12 @@ static const shape k3_shape = {.hidden = 7168,
                                .rope = 64,
                                .v = 128,
                                .kv_lora = 512,
+                               .q_lora = 1536,
                                .block = 512u << 20,
                                .blocks = {32, 3, 2, 2, 1, 1}};
 static const shape small_shape = {.hidden = 256,
                                   .inner = 512,
+                                  .dense = 512,
                                   .shared = 256,
                                   .latent = 128,
                                   .expert_inner = 96,
@@ -50,6 +53,7 @@ static const shape small_shape = {.hidden = 256,
                                   .rope = 64,
                                   .v = 128,
                                   .kv_lora = 512,
+                                  .q_lora = 256,
                                   .block = 8u << 20,
                                   .blocks = {2, 1, 1, 1, 1, 1}};
 
@@ -85,6 +89,21 @@ static double rate(double amount, double microseconds)
     return microseconds > 0 ? amount / (microseconds * 1e-6) : 0;
 }
 
+/* What the layers' times say for a pass through K3; nothing here was run as a whole. */
+static void print_whole(const bench *b)
+{
+    const int rows[] = {1, b->shape.prefill};
+    for (int i = 0; i < 2; i++) {
+        double device = bench_extrapolate(b, rows[i], 0), wall = bench_extrapolate(b, rows[i], 1);
+        if (wall > 0)
+            printf("\nextrapolated, not measured: 69 KDA, 24 MLA, 92 MoE, 1 dense and the head for %d row%s: %.3f ms by the clock (%.1f "
+                   "tokens/s), "
+                   "%.3f ms on the device",
+                   rows[i], i ? "s" : "", wall * 1e-3, rate(rows[i], wall), device * 1e-3);
+    }
+    putchar('\n');
+}
+
 static void print_table(const bench *b)
 {
     printf("%s\n%d rounds, medians. Microseconds a call: between the device's time stamps; by the clock, one after another; by the clock, "
@@ -105,6 +124,8 @@ static void print_table(const bench *b)
                r->recording, r->bytes * 1e-6, rate(r->bytes, t) * 1e-9, b->copy_rate > 0 ? 100 * rate(r->bytes, t) / b->copy_rate : 0,
                rate(r->flops, t) * 1e-12, r->ceiling ? "  exact mode: plain f32" : "");
     }
+    if (!b->options->small)
+        print_whole(b);
 }
 
 static void print_text(const char *text)
@@ -139,7 +160,10 @@ static void print_json(const bench *b)
         }
         putchar('}');
     }
-    printf("\n]}\n");
+    printf("\n], \"extrapolated_us\": {\"decode_clock\": %.3f, \"decode_device\": %.3f, \"prefill_clock\": %.3f, \"prefill_device\": %.3f, "
+           "\"prefill_rows\": %d}}\n",
+           bench_extrapolate(b, 1, 1), bench_extrapolate(b, 1, 0), bench_extrapolate(b, b->shape.prefill, 1),
+           bench_extrapolate(b, b->shape.prefill, 0), b->shape.prefill);
 }
 
 /* With time stamps, then without them, then the f32 ceiling in exact mode. */
@@ -155,6 +179,7 @@ static k3_status measure(bench *b, k3_error *err)
             bench_copy_rate(b);
             bench_large(b);
             bench_small(b);
+            bench_layers(b);
         }
         bench_close(b);
         fprintf(stderr, "bench_gpu: pass %d of 3, %.1f s\n", pass + 1, bench_seconds() - started);

@@ -3,10 +3,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "backend/args/moe.h"
 
 /* ---- matmul ------------------------------------------------------------------------------------------------ */
 
@@ -44,146 +40,32 @@ static void matmul(bench *b, k3_type type, int rows, int cols, int T, int n_mats
 }
 
 /* The head's matrix is larger than a block: memory for rows, filled from the pools. */
+k3_mat bench_head_mat(bench *b, double *bytes)
+{
+    int rows = b->shape.vocab, cols = b->shape.hidden;
+    uint64_t step = b->shape.block / 2 / (uint64_t)cols * (uint64_t)cols, all = (uint64_t)rows * (uint64_t)cols;
+    k3_buf *buf = b->be->memory->alloc_rows(b->be, (uint64_t)rows, (uint64_t)cols, "head");
+    for (uint64_t at = 0; buf && at < all; at += step) {
+        uint64_t n = step < all - at ? step : all - at;
+        b->be->memory->copy(b->be, (k3_ref){buf, at}, bench_take(b, POOL_CODES, n), n);
+    }
+    *bytes += (double)all + 4.0 * rows;
+    return (k3_mat){K3_INT8, rows, cols, {buf, 0}, bench_take(b, POOL_F32, 4 * (uint64_t)rows)};
+}
+
 static void head(bench *b)
 {
     int rows = b->shape.vocab, cols = b->shape.hidden;
-    job j = {.op = "gemv", .call = call_matmul, .T = 1, .n_mats = 1, .n_sets = 1};
+    job j = {.op = "gemv", .call = call_matmul, .T = 1, .n_mats = 1, .n_sets = 1, .out = {4 * (uint64_t)rows}};
     snprintf(j.shape, sizeof j.shape, "int8 %dx%d (head)", rows, cols);
-    k3_buf *buf = b->be->memory->alloc_rows(b->be, (uint64_t)rows, (uint64_t)cols, "head");
-    if (!buf)
-        return;
-    uint64_t step = b->shape.block / 2 / (uint64_t)cols * (uint64_t)cols, bytes = (uint64_t)rows * (uint64_t)cols;
-    for (uint64_t at = 0; at < bytes; at += step) {
-        uint64_t n = step < bytes - at ? step : bytes - at;
-        b->be->memory->copy(b->be, (k3_ref){buf, at}, bench_take(b, POOL_CODES, n), n);
-    }
-    j.mat[0][0] = (k3_mat){K3_INT8, rows, cols, {buf, 0}, bench_take(b, POOL_F32, 4 * (uint64_t)rows)};
+    j.mat[0][0] = bench_head_mat(b, &j.bytes);
     j.x[0] = bench_take(b, POOL_F32, 4 * (uint64_t)cols);
-    j.out[0] = 4 * (uint64_t)rows;
-    j.bytes = (double)bytes + 8.0 * rows + 4.0 * cols;
-    j.flops = 2.0 * (double)bytes;
-    bench_job(b, &j);
-    b->be->memory->release(b->be, buf);
-}
-
-/* ---- moe_experts ------------------------------------------------------------------------------------------- */
-
-typedef struct layer {
-    k3_expert *experts;
-    const k3_expert **list;
-    struct k3_expert_address *addresses;
-    k3_buf *table, *ids;
-    int32_t *host_ids; /* [sets, T, K] */
-} layer;
-
-static void call_moe(bench *b, const job *j, int i)
-{
-    b->be->ops->moe_experts(b->be, bench_out(b, j, i, 0), j->x[0], &j->moe[i % j->n_sets]);
-}
-
-static uint64_t address(k3_ref ref)
-{
-    return ref.buf->address + ref.at;
-}
-
-/* K different experts for each row. */
-static void choose(bench *b, int32_t *ids, int rows)
-{
-    int E = b->shape.experts, K = b->shape.choices;
-    for (int t = 0; t < rows; t++)
-        for (int k = 0; k < K; k++) {
-            int seen = 1;
-            while (seen) {
-                ids[t * K + k] = (int32_t)(bench_random(b) % (uint32_t)E);
-                seen = 0;
-                for (int i = 0; i < k; i++)
-                    seen |= ids[t * K + i] == ids[t * K + k];
-            }
-        }
-}
-
-static int make_layer(bench *b, layer *l, int rows)
-{
-    const shape *s = &b->shape;
-    size_t E = (size_t)s->experts, n_ids = (size_t)rows * (size_t)s->choices;
-    *l = (layer){calloc(E, sizeof *l->experts),     calloc(E, sizeof *l->list), calloc(E, sizeof *l->addresses), NULL, NULL,
-                 calloc(n_ids, sizeof *l->host_ids)};
-    l->table = b->be->memory->alloc(b->be, E * sizeof *l->addresses, "experts");
-    l->ids = b->be->memory->alloc(b->be, n_ids * sizeof *l->host_ids, "ids");
-    if (!l->experts || !l->list || !l->addresses || !l->host_ids || !l->table || !l->ids)
-        return 0;
-    for (size_t e = 0; e < E; e++) {
-        k3_expert *x = &l->experts[e];
-        *x = (k3_expert){bench_mat(b, K3_MXFP4, s->expert_inner, s->latent, NULL), bench_mat(b, K3_MXFP4, s->expert_inner, s->latent, NULL),
-                         bench_mat(b, K3_MXFP4, s->latent, s->expert_inner, NULL)};
-        l->addresses[e] = (struct k3_expert_address){address(x->w1.data),  address(x->w1.scale), address(x->w3.data),
-                                                     address(x->w3.scale), address(x->w2.data),  address(x->w2.scale)};
-        l->list[e] = x;
-    }
-    choose(b, l->host_ids, rows);
-    b->be->memory->upload(b->be, (k3_ref){l->table, 0}, l->addresses, E * sizeof *l->addresses);
-    b->be->memory->upload(b->be, (k3_ref){l->ids, 0}, l->host_ids, n_ids * sizeof *l->host_ids);
-    return 1;
-}
-
-static void free_layer(bench *b, layer *l)
-{
-    if (l->table)
-        b->be->memory->release(b->be, l->table);
-    if (l->ids)
-        b->be->memory->release(b->be, l->ids);
-    free(l->experts);
-    free(l->list);
-    free(l->addresses);
-    free(l->host_ids);
-}
-
-/* Weight bytes of the experts that rows of set 0 want, each once. */
-static double wanted_bytes(const bench *b, const layer *l, int T)
-{
-    const shape *s = &b->shape;
-    const k3_mat *w1 = &l->experts[0].w1, *w2 = &l->experts[0].w2;
-    double each = 2.0 * w1->rows * (double)(k3_type_row_bytes(K3_MXFP4, w1->cols) + k3_type_scale_bytes(K3_MXFP4, w1->cols)) +
-                  w2->rows * (double)(k3_type_row_bytes(K3_MXFP4, w2->cols) + k3_type_scale_bytes(K3_MXFP4, w2->cols));
-    int n = 0;
-    for (int e = 0; e < s->experts; e++) {
-        int wanted = 0;
-        for (int i = 0; i < T * s->choices; i++)
-            wanted |= l->host_ids[i] == e;
-        n += wanted;
-    }
-    return n * each;
-}
-
-/* The choice is on the device only and experts are found by the table of addresses, or the host has it and names them. */
-static void moe(bench *b, int T, int on_device)
-{
-    const shape *s = &b->shape;
-    layer l;
-    job j = {.op = T == 1 ? "moe_decode" : "moe_prefill", .call = call_moe, .T = T, .n_sets = T == 1 ? MAX_SETS : 1};
-    snprintf(j.shape, sizeof j.shape, "%d of %d, %d row%s, ids on the %s", s->choices, s->experts, T, T == 1 ? "" : "s",
-             on_device ? "device" : "host");
-    if (make_layer(b, &l, j.n_sets * T) && (!on_device || l.table->address)) {
-        uint64_t n_ids = (uint64_t)T * (uint64_t)s->choices;
-        for (int i = 0; i < j.n_sets; i++)
-            j.moe[i] = (k3_moe){.T = T,
-                                .K = s->choices,
-                                .E = s->experts,
-                                .L = s->latent,
-                                .I = s->expert_inner,
-                                .b1 = 4,
-                                .b2 = 25,
-                                .ids = {l.ids, 4 * n_ids * (uint64_t)i},
-                                .host_ids = on_device ? NULL : l.host_ids + n_ids * (uint64_t)i,
-                                .experts = l.list,
-                                .table = {on_device ? l.table : NULL, 0}};
-        j.x[0] = bench_take(b, POOL_F32, 4 * (uint64_t)T * (uint64_t)s->latent);
-        j.out[0] = 4 * n_ids * (uint64_t)s->latent;
-        j.bytes = wanted_bytes(b, &l, T) + 4.0 * (double)T * s->latent * (1 + s->choices);
-        j.flops = 6.0 * T * s->choices * (double)s->latent * s->expert_inner;
+    j.bytes += 4.0 * (rows + cols);
+    j.flops = 2.0 * rows * cols;
+    if (j.mat[0][0].data.buf) {
         bench_job(b, &j);
+        b->be->memory->release(b->be, j.mat[0][0].data.buf);
     }
-    free_layer(b, &l);
 }
 
 /* ---- KDA --------------------------------------------------------------------------------------------------- */
@@ -262,8 +144,8 @@ void bench_large(bench *b)
             matmul(b, gemv[t], sizes[i][0], sizes[i][1], 1, 1);
     matmul(b, K3_INT8, s->inner, s->hidden, 1, 4);
     head(b);
-    moe(b, 1, 1);
-    moe(b, 1, 0);
+    bench_moe(b, 1, 1);
+    bench_moe(b, 1, 0);
     kda(b, 1, 1, 0);
     kda(b, s->sequences, 1, 0);
     for (int i = 0; i < 3; i++)
@@ -272,8 +154,8 @@ void bench_large(bench *b)
     for (size_t t = 0; t < sizeof gemm / sizeof *gemm; t++)
         for (int i = 0; i < 3; i++)
             matmul(b, gemm[t], sizes[i][0], sizes[i][1], s->prefill, 1);
-    moe(b, s->prefill, 1);
-    moe(b, s->prefill, 0);
+    bench_moe(b, s->prefill, 1);
+    bench_moe(b, s->prefill, 0);
     kda(b, 1, s->prefill, 1);
 }
 
