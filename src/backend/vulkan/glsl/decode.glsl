@@ -125,25 +125,20 @@ void k3_int4x8(uint word, out vec4 first, out vec4 second)
     second = vec4(even.z, odd.z, even.w, odd.w);
 }
 
-/* Two bits less 2, times 64, likewise. */
-const float K3_INT2_UNIT = 0.015625;
-void k3_int2x16(uint word, out vec4 first, out vec4 second, out vec4 third, out vec4 fourth)
-{
-    uint flipped = word ^ 0xaaaaaaaau;
-    vec4 a = k3_int8x4(flipped << 6 & 0xc0c0c0c0u), b = k3_int8x4(flipped << 4 & 0xc0c0c0c0u);
-    vec4 c = k3_int8x4(flipped << 2 & 0xc0c0c0c0u), d = k3_int8x4(flipped & 0xc0c0c0c0u);
-    first = vec4(a.x, b.x, c.x, d.x);
-    second = vec4(a.y, b.y, c.y, d.y);
-    third = vec4(a.z, b.z, c.z, d.z);
-    fourth = vec4(a.w, b.w, c.w, d.w);
-}
-
 /* Eight codes of three bits less 4, from the low 24 bits. */
 void k3_int3x8(uint bits, out vec4 first, out vec4 second)
 {
     int w = int(bits ^ 0x924924u);
     first = vec4(bitfieldExtract(w, 0, 3), bitfieldExtract(w, 3, 3), bitfieldExtract(w, 6, 3), bitfieldExtract(w, 9, 3));
     second = vec4(bitfieldExtract(w, 12, 3), bitfieldExtract(w, 15, 3), bitfieldExtract(w, 18, 3), bitfieldExtract(w, 21, 3));
+}
+
+/* Eight codes of two bits less 2, from the low 16 bits. */
+void k3_int2x8(uint bits, out vec4 first, out vec4 second)
+{
+    int w = int(bits ^ 0xaaaau);
+    first = vec4(bitfieldExtract(w, 0, 2), bitfieldExtract(w, 2, 2), bitfieldExtract(w, 4, 2), bitfieldExtract(w, 6, 2));
+    second = vec4(bitfieldExtract(w, 8, 2), bitfieldExtract(w, 10, 2), bitfieldExtract(w, 12, 2), bitfieldExtract(w, 14, 2));
 }
 
 /* The sign and the three magnitude bits of four nibbles as the high bytes of f16 values (k3_e2m1), one a byte. */
@@ -165,6 +160,31 @@ void k3_e2m1x8(uint word, out vec4 first, out vec4 second)
     vec2 c26 = unpackHalf2x16(even & 0xff00ff00u), c37 = unpackHalf2x16(odd & 0xff00ff00u);
     first = vec4(c04.x, c15.x, c26.x, c37.x);
     second = vec4(c04.y, c15.y, c26.y, c37.y);
+}
+
+/* Eight columns of any type but f32 from the words that begin with them, without scales and divided by k3_unit(type). */
+void k3_decode8(uint type, uvec4 words, out vec4 first, out vec4 second)
+{
+    if (type == K3_BF16) {
+        first = vec4(k3_bf16x2(words.x), k3_bf16x2(words.y));
+        second = vec4(k3_bf16x2(words.z), k3_bf16x2(words.w));
+    } else if (type == K3_INT8) {
+        first = k3_int8x4(words.x);
+        second = k3_int8x4(words.y);
+    } else if (type == K3_INT4 || type == K3_INT4_G64) {
+        k3_int4x8(words.x, first, second);
+    } else if (type == K3_INT3_G64) {
+        k3_int3x8(words.x, first, second);
+    } else if (type == K3_INT2) {
+        k3_int2x8(words.x, first, second);
+    } else {
+        k3_e2m1x8(words.x, first, second);
+    }
+}
+
+float k3_unit(uint type)
+{
+    return type == K3_MXFP4 ? K3_E2M1_UNIT : type == K3_INT4 || type == K3_INT4_G64 ? K3_INT4_UNIT : 1.0;
 }
 
 #endif
