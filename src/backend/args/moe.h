@@ -1,13 +1,62 @@
-/* Arguments of moe_experts and moe_sum, and the table of a layer's experts in device memory. */
+/* Arguments of moe_experts and moe_sum, and the table of a layer's experts in device memory. A pair is a row and one of its K choices,
+ * pair p = row p / K; L is the latent width, I the inner one. */
 #ifndef K3_BACKEND_ARGS_MOE_H
 #define K3_BACKEND_ARGS_MOE_H
 
 #include "backend/args/types.h"
 
-/* Addresses of the codes and scales of one expert, MXFP4. 0 where the expert is not resident. */
+/* Addresses of the codes and scales of one expert, MXFP4, each a multiple of 16. 0 where the expert is not resident. */
 struct k3_expert_address {
     uint64_t w1, w1_scale, w3, w3_scale, w2, w2_scale;
 };
 K3_ARGS_SIZE(k3_expert_address, 48)
+
+/* A step of the experts pair by pair: y[pair, rows] of x[pair / pairs_a_row, cols]. The expert of a pair is entry ids[pair] of the table;
+ * without ids (0) the table has an entry a pair. A pair without an expert is left out, and is a fault if missing_is_fault. */
+struct k3_moe_gemv_args {
+    uint64_t y, x, table, ids, fault;
+    uint32_t E, missing_is_fault;
+    uint32_t rows, cols, pairs_a_row;
+    float b1, b2; /* b2 = 0: no cap */
+    uint32_t pad;
+};
+K3_ARGS_SIZE(k3_moe_gemv_args, 72)
+
+/* The experts that pairs want and, in their order, the pairs of each: they take places first .. first+n-1. */
+struct k3_moe_job {
+    uint32_t entry, first, n, pad; /* entry of the table of experts */
+};
+K3_ARGS_SIZE(k3_moe_job, 16)
+
+struct k3_moe_group_args {
+    uint64_t jobs, pair_at; /* [max_jobs], those at the end without pairs; [n_pairs]: the pair at a place */
+    uint64_t table, ids, fault;
+    uint32_t E, missing_is_fault;
+    uint32_t n_pairs, max_jobs;
+};
+K3_ARGS_SIZE(k3_moe_group_args, 56)
+
+/* A step of the experts job by job. First gate and up: y by place, x by row; then down: y by pair, x by place. On matrix units x is f16,
+ * its row r times x_unit[r], and what lies between the steps is f16 times inner_unit. */
+struct k3_moe_tile_args {
+    uint64_t y, x, x_unit, table, jobs, pair_at;
+    uint32_t rows, cols, pairs_a_row;
+    float b1, b2; /* b2 = 0: no cap */
+    float inner_unit;
+};
+K3_ARGS_SIZE(k3_moe_tile_args, 72)
+
+/* y = f16 of the rows of x [.., cols], each divided by its unit. */
+struct k3_moe_half_args {
+    uint64_t y, unit, x;
+    uint32_t cols, pad;
+};
+K3_ARGS_SIZE(k3_moe_half_args, 32)
+
+struct k3_moe_sum_args {
+    uint64_t y, slots, weights;
+    uint32_t K, L;
+};
+K3_ARGS_SIZE(k3_moe_sum_args, 32)
 
 #endif

@@ -1,0 +1,14 @@
+/* Arguments of router_topk. */
+#ifndef K3_BACKEND_ARGS_ROUTER_TOPK_H
+#define K3_BACKEND_ARGS_ROUTER_TOPK_H
+
+#include "backend/args/types.h"
+
+struct k3_router_topk_args {
+    uint64_t ids, weights, logits, bias, fault; /* addresses */
+    uint32_t E, K, renormalize;
+    float scale;
+};
+K3_ARGS_SIZE(k3_router_topk_args, 56)
+
+#endif

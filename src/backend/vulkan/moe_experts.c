@@ -1,0 +1,317 @@
+#include "backend/args/moe.h"
+#include "backend/vulkan/vulkan.h"
+
+#include <math.h>
+
+/* slots[t,k] = W2 situ(W1 z[t], W3 z[t]) of expert ids[t,k] (specification 3.6, 3.7). A few rows go pair by pair; of more, the pairs are
+ * sorted by expert on the device, and each expert is read once for all its rows. */
+
+enum {
+    ROWS_BY_PAIR = 8,
+    MOST_CHOSEN = 64,    /* K */
+    MOST_EXPERTS = 4096, /* E: of shared memory in moe_experts_group */
+    FEW_ROWS = 16        /* of an expert: accumulators for 32 rows of x do, else for 64 */
+};
+
+typedef struct moe_call {
+    k3_vk *vk;
+    const k3_moe *moe;
+    k3_ref slots, z;
+    uint64_t n_pairs;
+    uint64_t n_wanted;                  /* experts that are read, at most */
+    uint32_t wanted[MOST_EXPERTS / 32]; /* bits by id: asked for and here; only with host_ids */
+} moe_call;
+
+static int is_wanted(const moe_call *c, int id)
+{
+    return (int)(c->wanted[id / 32] >> (id % 32) & 1);
+}
+
+static uint64_t codes_bytes(const k3_moe *moe)
+{
+    return (uint64_t)moe->I * (uint64_t)moe->L / 2;
+}
+
+static uint64_t scales_bytes(const k3_moe *moe)
+{
+    return (uint64_t)moe->I * (uint64_t)moe->L / 32;
+}
+
+/* ---- what was asked for ---------------------------------------------------------------------------------------- */
+
+static int check_shapes(k3_vk *vk, const k3_moe *moe, k3_ref z)
+{
+    if (moe->L % 32 || moe->I % 32 || moe->L < 32 || moe->I < 32)
+        k3_vk_fail(vk, K3_E_INVALID, "moe_experts: widths %d and %d, multiples of 32 wanted", moe->L, moe->I);
+    else if (moe->E < 1 || moe->E > MOST_EXPERTS || moe->K > MOST_CHOSEN)
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "moe_experts: %d of %d experts, at most %d of %d wanted", moe->K, moe->E, (int)MOST_CHOSEN,
+                   (int)MOST_EXPERTS);
+    else if (!moe->host_ids && !moe->table.buf)
+        k3_vk_fail(vk, K3_E_INVALID, "moe_experts: the choice is on the device and no table of experts is there");
+    else if (z.at % 16)
+        k3_vk_fail(vk, K3_E_INVALID, "moe_experts: rows at byte %llu, a multiple of 16 wanted", (unsigned long long)z.at);
+    return !k3_vk_failed(vk);
+}
+
+static int check_expert(k3_vk *vk, const k3_moe *moe, int id)
+{
+    const k3_expert *e = moe->experts[id];
+    const k3_mat *mats[3] = {&e->w1, &e->w3, &e->w2};
+    static const char *const names[3] = {"w1", "w3", "w2"};
+    for (int i = 0; i < 3; i++) {
+        const k3_mat *m = mats[i];
+        int rows = i < 2 ? moe->I : moe->L, cols = i < 2 ? moe->L : moe->I;
+        if (m->type != K3_MXFP4)
+            k3_vk_fail(vk, K3_E_UNSUPPORTED, "moe_experts: %s of expert %d is %s, mxfp4 wanted", names[i], id, k3_type_name(m->type));
+        else if (m->rows != rows || m->cols != cols)
+            k3_vk_fail(vk, K3_E_INVALID, "moe_experts: %s of expert %d is [%d, %d], [%d, %d] wanted", names[i], id, m->rows, m->cols, rows,
+                       cols);
+        else if (m->data.at % 16 || m->scale.at % 16)
+            k3_vk_fail(vk, K3_E_UNSUPPORTED, "moe_experts: %s of expert %d is not at a multiple of 16 bytes", names[i], id);
+    }
+    return !k3_vk_failed(vk);
+}
+
+/* Finds the wanted experts. Without the host's ids as many as there can be. */
+static int find_wanted(moe_call *c)
+{
+    const k3_moe *moe = c->moe;
+    if (!moe->host_ids) {
+        c->n_wanted = c->n_pairs < (uint64_t)moe->E ? c->n_pairs : (uint64_t)moe->E;
+        return 1;
+    }
+    for (uint64_t p = 0; p < c->n_pairs; p++) {
+        int id = moe->host_ids[p];
+        if (id < 0 || id >= moe->E) {
+            k3_vk_fail(c->vk, K3_E_INVALID, "moe_experts: expert %d of %d is asked for", id, moe->E);
+            return 0;
+        }
+        if (!moe->experts[id] || is_wanted(c, id))
+            continue;
+        if (!check_expert(c->vk, moe, id))
+            return 0;
+        c->wanted[id / 32] |= 1u << (id % 32);
+        c->n_wanted++;
+    }
+    return c->n_wanted > 0;
+}
+
+/* ---- where the experts are ------------------------------------------------------------------------------------- */
+
+/* Declares an expert as read by the next dispatch; its tensors usually are neighbours, and one range. */
+static struct k3_expert_address read_expert(k3_vk *vk, const k3_moe *moe, int id)
+{
+    const k3_expert *e = moe->experts[id];
+    uint64_t codes = codes_bytes(moe), scales = scales_bytes(moe);
+    struct k3_expert_address address;
+    address.w1 = k3_vk_read(vk, e->w1.data, codes);
+    address.w1_scale = k3_vk_read(vk, e->w1.scale, scales);
+    address.w3 = k3_vk_read(vk, e->w3.data, codes);
+    address.w3_scale = k3_vk_read(vk, e->w3.scale, scales);
+    address.w2 = k3_vk_read(vk, e->w2.data, codes);
+    address.w2_scale = k3_vk_read(vk, e->w2.scale, scales);
+    return address;
+}
+
+/* Declares what a step reads of the experts: all wanted ones, or the table of those that live on the device. */
+static void read_experts(const moe_call *c)
+{
+    if (!c->moe->host_ids)
+        k3_vk_read(c->vk, c->moe->table, (uint64_t)c->moe->E * sizeof(struct k3_expert_address));
+    for (int id = 0; c->moe->host_ids && id < c->moe->E; id++)
+        if (is_wanted(c, id))
+            read_expert(c->vk, c->moe, id);
+}
+
+/* The table by id. */
+static uint64_t put_table(const moe_call *c)
+{
+    struct k3_expert_address table[MOST_EXPERTS];
+    for (int id = 0; id < c->moe->E; id++)
+        table[id] = is_wanted(c, id) ? read_expert(c->vk, c->moe, id) : (struct k3_expert_address){0};
+    return k3_vk_put(c->vk, table, (size_t)c->moe->E * sizeof *table);
+}
+
+/* The table by pair: much shorter where few pairs want few of many experts. */
+static uint64_t put_pairs(const moe_call *c)
+{
+    struct k3_expert_address table[ROWS_BY_PAIR * MOST_CHOSEN] = {{0}};
+    for (uint64_t p = 0; p < c->n_pairs; p++)
+        if (is_wanted(c, c->moe->host_ids[p]))
+            table[p] = read_expert(c->vk, c->moe, c->moe->host_ids[p]);
+    return k3_vk_put(c->vk, table, c->n_pairs * sizeof *table);
+}
+
+static float cap(float b2)
+{
+    return isinf(b2) ? 0 : b2;
+}
+
+/* ---- pair by pair ---------------------------------------------------------------------------------------------- */
+
+static void step_by_pair(const moe_call *c, struct k3_moe_gemv_args *args, int down, k3_ref y, k3_ref x)
+{
+    const k3_moe *moe = c->moe;
+    enum { Y_ROWS_GATE = 32, Y_ROWS_DOWN = 64 };
+    uint32_t spec = (uint32_t)down;
+    uint64_t x_rows = down ? c->n_pairs : (uint64_t)moe->T;
+    args->rows = (uint32_t)(down ? moe->L : moe->I);
+    args->cols = (uint32_t)(down ? moe->I : moe->L);
+    args->pairs_a_row = down ? 1 : (uint32_t)moe->K;
+    args->y = k3_vk_write(c->vk, y, 4 * c->n_pairs * args->rows);
+    args->x = k3_vk_read(c->vk, x, 4 * x_rows * args->cols);
+    if (!moe->host_ids)
+        args->ids = k3_vk_read(c->vk, moe->ids, 4 * c->n_pairs);
+    read_experts(c);
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts, &spec, 1, args, sizeof *args,
+                   k3_vk_groups(args->rows, down ? Y_ROWS_DOWN : Y_ROWS_GATE), (uint32_t)c->n_pairs, 1);
+}
+
+static void by_pair(const moe_call *c)
+{
+    const k3_moe *moe = c->moe;
+    k3_ref inner = k3_vk_scratch(c->vk, 4 * c->n_pairs * (uint64_t)moe->I);
+    struct k3_moe_gemv_args args = {
+        .table = moe->host_ids ? put_pairs(c) : k3_vk_read(c->vk, moe->table, (uint64_t)moe->E * sizeof(struct k3_expert_address)),
+        .fault = k3_vk_fault(c->vk),
+        .E = (uint32_t)moe->E,
+        .missing_is_fault = !moe->host_ids,
+        .b1 = moe->b1,
+        .b2 = cap(moe->b2),
+    };
+    step_by_pair(c, &args, 0, inner, c->z);
+    step_by_pair(c, &args, 1, c->slots, inner);
+}
+
+/* ---- expert by expert ------------------------------------------------------------------------------------------ */
+
+/* Scratch of one call. */
+typedef struct moe_places {
+    k3_ref jobs, pair_at, half, half_unit, inner;
+} moe_places;
+
+static int lay_out(const moe_call *c, moe_places *at, int matrix)
+{
+    uint64_t rows = (uint64_t)c->moe->T, L = (uint64_t)c->moe->L, I = (uint64_t)c->moe->I;
+    uint64_t bytes[5] = {c->n_wanted * sizeof(struct k3_moe_job), 4 * c->n_pairs, matrix ? 2 * rows * L : 0, matrix ? 4 * rows : 0,
+                         (matrix ? 2 : 4) * c->n_pairs * I};
+    k3_ref *refs[5] = {&at->jobs, &at->pair_at, &at->half, &at->half_unit, &at->inner};
+    uint64_t total = 0;
+    for (int i = 0; i < 5; i++)
+        total += (bytes[i] + 255) / 256 * 256;
+    k3_ref next = k3_vk_scratch(c->vk, total);
+    for (int i = 0; i < 5; i++) {
+        *refs[i] = next;
+        next = k3_at(next, (bytes[i] + 255) / 256 * 256);
+    }
+    return next.buf != NULL;
+}
+
+static void group_pairs(const moe_call *c, const moe_places *at, uint64_t table)
+{
+    struct k3_moe_group_args args = {
+        .jobs = k3_vk_write(c->vk, at->jobs, c->n_wanted * sizeof(struct k3_moe_job)),
+        .pair_at = k3_vk_write(c->vk, at->pair_at, 4 * c->n_pairs),
+        .table = table,
+        .ids = k3_vk_read(c->vk, c->moe->ids, 4 * c->n_pairs),
+        .fault = k3_vk_fault(c->vk),
+        .E = (uint32_t)c->moe->E,
+        .missing_is_fault = !c->moe->host_ids,
+        .n_pairs = (uint32_t)c->n_pairs,
+        .max_jobs = (uint32_t)c->n_wanted,
+    };
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts_group, NULL, 0, &args, sizeof args, 1, 1, 1);
+}
+
+static void halve(const moe_call *c, const moe_places *at)
+{
+    uint64_t rows = (uint64_t)c->moe->T, values = rows * (uint64_t)c->moe->L;
+    struct k3_moe_half_args args = {
+        .y = k3_vk_write(c->vk, at->half, 2 * values),
+        .unit = k3_vk_write(c->vk, at->half_unit, 4 * rows),
+        .x = k3_vk_read(c->vk, c->z, 4 * values),
+        .cols = (uint32_t)c->moe->L,
+    };
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts_half, NULL, 0, &args, sizeof args, rows, 1, 1);
+}
+
+/* Whether matrix units can do it: whole tiles, and a bound to what lies between the steps, |situ| <= b1 b2. */
+static int use_matrix(const moe_call *c)
+{
+#ifdef K3_HAVE_MATRIX_SHADERS
+    const k3_vk_limits *limits = k3_vk_limits_of(c->vk);
+    const k3_moe *moe = c->moe;
+    return limits->matrix_f16 && limits->f16 && limits->subgroup == 32 && !limits->exact && moe->L % 128 == 0 && moe->I % 128 == 0 &&
+           moe->b1 * moe->b2 < 32768;
+#else
+    (void)c;
+    return 0;
+#endif
+}
+
+/* The power of two that leaves b1 b2 below 2^15 when it is multiplied by its inverse: small values keep their bits longest. */
+static float inner_unit(const k3_moe *moe)
+{
+    int exponent;
+    frexpf(moe->b1 * moe->b2, &exponent);
+    return ldexpf(1, exponent - 15);
+}
+
+static void step_by_expert(const moe_call *c, const moe_places *at, struct k3_moe_tile_args *args, int down, int matrix)
+{
+    const k3_moe *moe = c->moe;
+    k3_ref y = down ? c->slots : at->inner, x = down ? at->inner : matrix ? at->half : c->z;
+    uint64_t y_value = down || !matrix ? 4 : 2, x_value = matrix ? 2 : 4, x_rows = down ? c->n_pairs : (uint64_t)moe->T;
+    args->rows = (uint32_t)(down ? moe->L : moe->I);
+    args->cols = (uint32_t)(down ? moe->I : moe->L);
+    args->y = k3_vk_write(c->vk, y, y_value * c->n_pairs * args->rows);
+    args->x = k3_vk_read(c->vk, x, x_value * x_rows * args->cols);
+    args->x_unit = matrix && !down ? k3_vk_read(c->vk, at->half_unit, 4 * x_rows) : 0;
+    args->jobs = k3_vk_read(c->vk, at->jobs, c->n_wanted * sizeof(struct k3_moe_job));
+    args->pair_at = k3_vk_read(c->vk, at->pair_at, 4 * c->n_pairs);
+    read_experts(c);
+    k3_vk_work(c->vk, (down ? 2.0 : 4.0) * (double)c->n_pairs * moe->L * moe->I);
+    uint32_t spec[2] = {(uint32_t)down, c->n_pairs <= FEW_ROWS * c->n_wanted ? 2 : 4};
+    uint32_t jobs = (uint32_t)c->n_wanted;
+#ifdef K3_HAVE_MATRIX_SHADERS
+    if (matrix) {
+        k3_vk_dispatch_full(c->vk, K3_VK_SHADER_moe_experts_matrix, spec, 2, args, sizeof *args, args->rows / (down ? 128 : 64), jobs, 1);
+        return;
+    }
+#endif
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts_tile, spec, 1, args, sizeof *args, k3_vk_groups(args->rows, down ? 64 : 32), jobs, 1);
+}
+
+static void by_expert(const moe_call *c)
+{
+    const k3_moe *moe = c->moe;
+    int matrix = use_matrix(c);
+    moe_places at;
+    if (!lay_out(c, &at, matrix))
+        return;
+    struct k3_moe_tile_args args = {
+        .table = moe->host_ids ? put_table(c) : k3_vk_read(c->vk, moe->table, (uint64_t)moe->E * sizeof(struct k3_expert_address)),
+        .pairs_a_row = (uint32_t)moe->K,
+        .b1 = moe->b1,
+        .b2 = cap(moe->b2),
+        .inner_unit = matrix ? inner_unit(moe) : 1,
+    };
+    group_pairs(c, &at, args.table);
+    if (matrix)
+        halve(c, &at);
+    step_by_expert(c, &at, &args, 0, matrix);
+    step_by_expert(c, &at, &args, 1, matrix);
+}
+
+void k3_vulkan_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe *moe)
+{
+    moe_call c = {.vk = k3_vk_begin(be, K3_VK_MOE_EXPERTS), .moe = moe, .slots = slots, .z = z};
+    c.n_pairs = (uint64_t)moe->T * (uint64_t)moe->K;
+    if (moe->T > 0 && moe->K > 0 && check_shapes(c.vk, moe, z) && find_wanted(&c)) {
+        if (moe->T <= ROWS_BY_PAIR)
+            by_pair(&c);
+        else
+            by_expert(&c);
+    }
+    k3_vk_end(c.vk, 3 * c.n_wanted * (codes_bytes(moe) + scales_bytes(moe)));
+}
