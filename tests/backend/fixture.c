@@ -34,12 +34,31 @@ void must_sync(k3_backend *be)
         fail_msg("%s: %s", be->name, err.text);
 }
 
+/* Since keep_track; -1: they are not remembered. */
+static k3_buf *made[4096];
+static int n_made = -1;
+
+void keep_track(void)
+{
+    n_made = 0;
+}
+
+void release_tracked(k3_backend *be)
+{
+    for (int i = 0; i < n_made; i++)
+        be->memory->release(be, made[i]);
+    n_made = -1;
+}
+
 k3_ref new_bytes(k3_backend *be, size_t bytes)
 {
     k3_buf *buf = be->memory->alloc(be, bytes, "test");
     if (!buf)
         must_sync(be);
     assert_non_null(buf);
+    assert_true(n_made < 4096);
+    if (n_made >= 0)
+        made[n_made++] = buf;
     return (k3_ref){buf, 0};
 }
 

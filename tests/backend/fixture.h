@@ -22,6 +22,10 @@ k3_backend *open_level(const char *level, int threads);
 /* Reports a kept failure as a test failure. */
 void must_sync(k3_backend *be);
 
+/* Buffers made from keep_track on, all of one backend, are released by release_tracked. */
+void keep_track(void);
+void release_tracked(k3_backend *be);
+
 k3_ref new_bytes(k3_backend *be, size_t bytes);
 k3_ref put_bytes(k3_backend *be, const void *data, size_t bytes);
 k3_ref put_floats(k3_backend *be, const float *data, size_t n);

@@ -181,26 +181,43 @@ static void run_kda_gate(k3_backend *be, const job *j, const int *pieces, job_re
     collect(be, out, beta, n_beta);
 }
 
-static void run_kda_recur(k3_backend *be, const job *j, const int *pieces, job_result *out)
+static float log_decay_of(float x)
+{
+    return -fabsf(x);
+}
+
+/* The delta rule row by row, from the decay, or by chunks, from its logarithm. */
+static void run_kda(k3_backend *be, const job *j, const int *pieces, job_result *out, int chunked)
 {
     random_stream r = {j->seed};
     int H = 1 + j->b % 5, D = j->a, width = H * D;
     size_t n = (size_t)(j->T * width), n_state = (size_t)(width * D);
     float unit = 1.0f / sqrtf((float)D);
     k3_ref q = input(be, j, &r, n, unit), k = input(be, j, &r, n, unit), v = input(be, j, &r, n, 1);
-    k3_ref alpha = mapped(be, j, &r, n, 1, decay_of), beta = mapped(be, j, &r, (size_t)(j->T * H), 1, strength_of), o = output(be, j, n),
-           state[MAX_SEQUENCES];
+    k3_ref decay = mapped(be, j, &r, n, 1, chunked ? log_decay_of : decay_of);
+    k3_ref beta = mapped(be, j, &r, (size_t)(j->T * H), 1, strength_of), o = output(be, j, n), state[MAX_SEQUENCES];
     for (int s = 0; s < j->n_sequences; s++)
         state[s] = input(be, j, &r, n_state, 1);
     for (piece p = {0}; next_piece(&p, j, &pieces);) {
         k3_run runs[MAX_SEQUENCES];
         int n_runs = runs_of(runs, j, &p, state, 0);
-        be->ops->kda_recur(be, rows_from(o, p.first, width), rows_from(q, p.first, width), rows_from(k, p.first, width),
-                           rows_from(v, p.first, width), rows_from(alpha, p.first, width), rows_from(beta, p.first, H), runs, n_runs, H, D);
+        (chunked ? be->ops->kda_chunk : be->ops->kda_recur)(
+            be, rows_from(o, p.first, width), rows_from(q, p.first, width), rows_from(k, p.first, width), rows_from(v, p.first, width),
+            rows_from(decay, p.first, width), rows_from(beta, p.first, H), runs, n_runs, H, D);
     }
     collect(be, out, o, n);
     for (int s = 0; s < j->n_sequences; s++)
         collect(be, out, state[s], n_state);
+}
+
+static void run_kda_recur(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    run_kda(be, j, pieces, out, 0);
+}
+
+static void run_kda_chunk(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    run_kda(be, j, pieces, out, 1);
 }
 
 static void run_gate_rmsnorm(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -306,11 +323,12 @@ static void run_moe_experts(k3_backend *be, const job *j, const int *pieces, job
     enum { E = 6, MAX_CHOICES = 4 };
     random_stream r = {j->seed};
     int L = 32 * (1 + j->a % 5), I = 32 * (1 + j->b % 4), K = 1 + j->b % MAX_CHOICES;
+    int odd = j->odd && !be->is_device; /* slots of a device are aligned */
     k3_expert experts[E];
     const k3_expert *table[E];
     for (int e = 0; e < E; e++) {
-        experts[e] = (k3_expert){random_mat(be, &r, K3_MXFP4, I, L, j->odd), random_mat(be, &r, K3_MXFP4, I, L, 0),
-                                 random_mat(be, &r, K3_MXFP4, L, I, j->odd)};
+        experts[e] = (k3_expert){random_mat(be, &r, K3_MXFP4, I, L, odd), random_mat(be, &r, K3_MXFP4, I, L, 0),
+                                 random_mat(be, &r, K3_MXFP4, L, I, odd)};
         table[e] = &experts[e];
     }
     k3_ref z = input(be, j, &r, (size_t)(j->T * L), 1), weights = input(be, j, &r, (size_t)(j->T * K), 1);
@@ -340,19 +358,20 @@ static void run_add(k3_backend *be, const job *j, const int *pieces, job_result 
 }
 
 const job_op job_ops[N_JOB_OPS] = {
-    {"embed", run_embed, 0, 1},
-    {"attnres_mix", run_attnres_mix, 4e-6, 0},
-    {"rmsnorm", run_rmsnorm, 1e-6, 0},
-    {"matmul", run_matmul, 2e-6, 1},
-    {"shortconv", run_shortconv, 1e-6, 0},
-    {"l2norm", run_l2norm, 1e-6, 0},
-    {"kda_gate", run_kda_gate, 4e-6, 0},
-    {"kda_recur", run_kda_recur, 1e-5, 0},
-    {"gate_rmsnorm", run_gate_rmsnorm, 1e-6, 0},
-    {"mla", run_mla, 1e-5, 1},
-    {"gate_mul", run_gate_mul, 1e-6, 0},
-    {"situ_glu", run_situ_glu, 1e-6, 0},
-    {"router_topk", run_router_topk, 1e-6, 0},
-    {"moe_experts", run_moe_experts, 1e-5, 0},
-    {"add", run_add, 0, 0},
+    {"embed", run_embed, 0, 1, 0},
+    {"attnres_mix", run_attnres_mix, 4e-6, 0, 0},
+    {"rmsnorm", run_rmsnorm, 1e-6, 0, 0},
+    {"matmul", run_matmul, 2e-6, 1, 0},
+    {"shortconv", run_shortconv, 1e-6, 0, 0},
+    {"l2norm", run_l2norm, 1e-6, 0, 0},
+    {"kda_gate", run_kda_gate, 4e-6, 0, 0},
+    {"kda_recur", run_kda_recur, 1e-5, 0, 0},
+    {"kda_chunk", run_kda_chunk, 2e-5, 0, 1},
+    {"gate_rmsnorm", run_gate_rmsnorm, 1e-6, 0, 0},
+    {"mla", run_mla, 1e-5, 1, 0},
+    {"gate_mul", run_gate_mul, 1e-6, 0, 0},
+    {"situ_glu", run_situ_glu, 1e-6, 0, 0},
+    {"router_topk", run_router_topk, 1e-6, 0, 0},
+    {"moe_experts", run_moe_experts, 1e-5, 0, 0},
+    {"add", run_add, 0, 0, 0},
 };

@@ -27,9 +27,10 @@ typedef struct job_op {
     job_run *run;
     double tolerance; /* against scalar, relative to the largest value of an output */
     int by_type;      /* each weight type in turn */
+    int chunked;      /* calls of other lengths round differently on every backend */
 } job_op;
 
-enum { N_JOB_OPS = 15 };
+enum { N_JOB_OPS = 16 };
 extern const job_op job_ops[N_JOB_OPS];
 
 #endif

@@ -27,7 +27,7 @@ static job make_job(const job_op *op, int round, k3_type type)
         int granule = k3_type_granule(type);
         j.a = (j.a + granule - 1) / granule * granule;
     }
-    if (strcmp(op->name, "kda_recur") == 0)
+    if (strncmp(op->name, "kda_", 4) == 0 && strcmp(op->name, "kda_gate"))
         j.a = 1 + j.a % 150;
     if (strcmp(op->name, "matmul") == 0 && round == 5)
         j.T = 70; /* more rows than one tile of x holds */
@@ -115,12 +115,17 @@ int main(void)
 {
     static char names[2 * N_JOB_OPS][64];
     struct CMUnitTest tests[2 * N_JOB_OPS];
+    int n = 0;
     for (int i = 0; i < N_JOB_OPS; i++) {
-        snprintf(names[2 * i], sizeof names[0], "%s_agrees_with_scalar", job_ops[i].name);
-        snprintf(names[2 * i + 1], sizeof names[0], "%s_bits_ignore_splits_and_threads", job_ops[i].name);
-        tests[2 * i] = (struct CMUnitTest){names[2 * i], agrees_with_scalar, NULL, NULL, (void *)(uintptr_t)&job_ops[i]};
-        tests[2 * i + 1] =
-            (struct CMUnitTest){names[2 * i + 1], bits_ignore_splits_and_threads, NULL, NULL, (void *)(uintptr_t)&job_ops[i]};
+        void *op = (void *)(uintptr_t)&job_ops[i];
+        snprintf(names[n], sizeof names[0], "%s_agrees_with_scalar", job_ops[i].name);
+        tests[n] = (struct CMUnitTest){names[n], agrees_with_scalar, NULL, NULL, op};
+        n++;
+        if (job_ops[i].chunked)
+            continue;
+        snprintf(names[n], sizeof names[0], "%s_bits_ignore_splits_and_threads", job_ops[i].name);
+        tests[n] = (struct CMUnitTest){names[n], bits_ignore_splits_and_threads, NULL, NULL, op};
+        n++;
     }
     for (int l = 0; l < N_CPU_LEVELS; l++) {
         k3_backend *be = open_level(level_names[l], 1);
@@ -129,5 +134,5 @@ int main(void)
         else
             print_message("skipped: %s, which this machine lacks\n", level_names[l]);
     }
-    return cmocka_run_group_tests_name("levels", tests, NULL, NULL);
+    return _cmocka_run_group_tests("levels", tests, (size_t)n, NULL, NULL);
 }
