@@ -4,6 +4,7 @@
  *     K3_LOAD_B(b, array, at, stride);      b[k][n] from array[at + n * stride ..], k along memory: row n of the array is column n
  *     K3_LOAD_B_ROWS(b, array, at, stride); b[k][n] from array[at + k * stride ..], n along memory
  *     c = K3_MULTIPLY_ADD(a, b, c);
+ *     K3_LOAD_SUM(c, array, at, stride);    c[m][n] from array[at + m * stride ..], n along memory
  *     K3_STORE_SUM(c, array, at, stride);   c[m][n] to array[at + m * stride ..], n along memory
  * `at` and `stride` count elements of the array, which may be wider than a factor: 8 halves in a uvec4. Rows 16 bytes longer than a power
  * of two keep the loads free of bank conflicts. Uniform over the subgroup; the host dispatches these kernels with full subgroups. */
@@ -22,6 +23,7 @@
 #define K3_LOAD_A(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
 #define K3_LOAD_B(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
 #define K3_LOAD_B_ROWS(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
+#define K3_LOAD_SUM(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
 #define K3_STORE_SUM(m, array, at, stride) coopMatStore(m, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
 #define K3_MULTIPLY_ADD(a, b, c) coopMatMulAdd(a, b, c)
 
@@ -34,6 +36,7 @@
 #define K3_LOAD_A(m, array, at, stride) coopMatLoadNV(m, array, at, stride, false)
 #define K3_LOAD_B(m, array, at, stride) coopMatLoadNV(m, array, at, stride, true)
 #define K3_LOAD_B_ROWS(m, array, at, stride) coopMatLoadNV(m, array, at, stride, false)
+#define K3_LOAD_SUM(m, array, at, stride) coopMatLoadNV(m, array, at, stride, false)
 #define K3_STORE_SUM(m, array, at, stride) coopMatStoreNV(m, array, at, stride, false)
 #define K3_MULTIPLY_ADD(a, b, c) coopMatMulAddNV(a, b, c)
 
