@@ -5,20 +5,21 @@
 
 #include "backend/args/types.h"
 
-/* Addresses of the codes and scales of one expert, MXFP4, each a multiple of 16. 0 where the expert is not resident. */
+/* Addresses of the codes and scales of one expert, MXFP4, each a multiple of 16 (of 4 in a table made for a call without K3_ALIGNED). 0
+ * where the expert is not resident. */
 struct k3_expert_address {
     uint64_t w1, w1_scale, w3, w3_scale, w2, w2_scale;
 };
 K3_ARGS_SIZE(k3_expert_address, 48)
 
 /* A step of the experts pair by pair: y[pair, rows] of x[pair / pairs_a_row, cols]. The expert of a pair is entry ids[pair] of the table;
- * without ids (0) the table has an entry a pair. A pair without an expert is left out, and is a fault if missing_is_fault. */
+ * without ids (0) the table has an entry a pair. A pair without an expert is left out, and is a fault if missing_is_fault. fault_code goes
+ * to `fault`. */
 struct k3_moe_gemv_args {
     uint64_t y, x, table, ids, fault;
-    uint32_t E, missing_is_fault;
+    uint32_t E, missing_is_fault, fault_code;
     uint32_t rows, cols, pairs_a_row;
     float b1, b2; /* b2 = 0: no cap */
-    uint32_t pad;
 };
 K3_ARGS_SIZE(k3_moe_gemv_args, 72)
 
@@ -31,10 +32,10 @@ K3_ARGS_SIZE(k3_moe_job, 16)
 struct k3_moe_group_args {
     uint64_t jobs, pair_at; /* [max_jobs], those at the end without pairs; [n_pairs]: the pair at a place */
     uint64_t table, ids, fault;
-    uint32_t E, missing_is_fault;
-    uint32_t n_pairs, max_jobs;
+    uint32_t E, missing_is_fault, fault_code;
+    uint32_t n_pairs, max_jobs, pad;
 };
-K3_ARGS_SIZE(k3_moe_group_args, 56)
+K3_ARGS_SIZE(k3_moe_group_args, 64)
 
 /* A step of the experts job by job. First gate and up: y by place, x by row; then down: y by pair, x by place. On matrix units x is f16,
  * its row r times x_unit[r], and what lies between the steps is f16 times inner_unit. */

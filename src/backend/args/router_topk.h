@@ -6,9 +6,10 @@
 
 struct k3_router_topk_args {
     uint64_t ids, weights, logits, bias, fault; /* addresses */
-    uint32_t E, K, renormalize;
+    uint32_t E, K, renormalize, fault_code;
     float scale;
+    uint32_t pad;
 };
-K3_ARGS_SIZE(k3_router_topk_args, 56)
+K3_ARGS_SIZE(k3_router_topk_args, 64)
 
 #endif

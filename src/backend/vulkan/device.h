@@ -52,7 +52,7 @@ typedef struct k3_vk_stamp {
     k3_vk_op op;
 } k3_vk_stamp;
 
-enum { K3_VK_BATCHES = 4, K3_VK_STAMPS = 2048, K3_VK_ACCESSES = 512, K3_VK_MAX_SPEC = 12, K3_VK_STAGES = 3 };
+enum { K3_VK_BATCHES = 4, K3_VK_STAMPS = 2048, K3_VK_ACCESSES = 1024, K3_VK_MAX_SPEC = 12, K3_VK_STAGES = 3 };
 
 /* A command buffer with what its commands read: tables written by the host. */
 typedef struct k3_vk_batch {

@@ -19,6 +19,7 @@ typedef struct moe_call {
     k3_ref slots, z;
     uint64_t n_pairs;
     uint64_t n_wanted;                  /* experts that are read, at most */
+    int aligned;                        /* z and the experts lie at multiples of 16 */
     uint32_t wanted[MOST_EXPERTS / 32]; /* bits by id: asked for and here; only with host_ids */
 } moe_call;
 
@@ -39,7 +40,7 @@ static uint64_t scales_bytes(const k3_moe *moe)
 
 /* ---- what was asked for ---------------------------------------------------------------------------------------- */
 
-static int check_shapes(k3_vk *vk, const k3_moe *moe, k3_ref z)
+static int check_shapes(k3_vk *vk, const k3_moe *moe)
 {
     if (moe->L % 32 || moe->I % 32 || moe->L < 32 || moe->I < 32)
         k3_vk_fail(vk, K3_E_INVALID, "moe_experts: widths %d and %d, multiples of 32 wanted", moe->L, moe->I);
@@ -48,13 +49,18 @@ static int check_shapes(k3_vk *vk, const k3_moe *moe, k3_ref z)
                    (int)MOST_EXPERTS);
     else if (!moe->host_ids && !moe->table.buf)
         k3_vk_fail(vk, K3_E_INVALID, "moe_experts: the choice is on the device and no table of experts is there");
-    else if (z.at % 16)
-        k3_vk_fail(vk, K3_E_INVALID, "moe_experts: rows at byte %llu, a multiple of 16 wanted", (unsigned long long)z.at);
     return !k3_vk_failed(vk);
 }
 
-static int check_expert(k3_vk *vk, const k3_moe *moe, int id)
+static uint64_t address_of(k3_ref ref)
 {
+    return ref.buf->address + ref.at;
+}
+
+static int check_expert(moe_call *c, int id)
+{
+    k3_vk *vk = c->vk;
+    const k3_moe *moe = c->moe;
     const k3_expert *e = moe->experts[id];
     const k3_mat *mats[3] = {&e->w1, &e->w3, &e->w2};
     static const char *const names[3] = {"w1", "w3", "w2"};
@@ -66,8 +72,12 @@ static int check_expert(k3_vk *vk, const k3_moe *moe, int id)
         else if (m->rows != rows || m->cols != cols)
             k3_vk_fail(vk, K3_E_INVALID, "moe_experts: %s of expert %d is [%d, %d], [%d, %d] wanted", names[i], id, m->rows, m->cols, rows,
                        cols);
-        else if (m->data.at % 16 || m->scale.at % 16)
-            k3_vk_fail(vk, K3_E_UNSUPPORTED, "moe_experts: %s of expert %d is not at a multiple of 16 bytes", names[i], id);
+        else if (!m->data.buf || !m->scale.buf)
+            k3_vk_fail(vk, K3_E_INVALID, "moe_experts: %s of expert %d has no codes or no scales", names[i], id);
+        else if (address_of(m->data) % 4 || address_of(m->scale) % 4)
+            k3_vk_fail(vk, K3_E_UNSUPPORTED, "moe_experts: %s of expert %d is not at a multiple of 4 bytes", names[i], id);
+        else
+            c->aligned = c->aligned && address_of(m->data) % 16 == 0;
     }
     return !k3_vk_failed(vk);
 }
@@ -76,6 +86,7 @@ static int check_expert(k3_vk *vk, const k3_moe *moe, int id)
 static int find_wanted(moe_call *c)
 {
     const k3_moe *moe = c->moe;
+    c->aligned = address_of(c->z) % 16 == 0;
     if (!moe->host_ids) {
         c->n_wanted = c->n_pairs < (uint64_t)moe->E ? c->n_pairs : (uint64_t)moe->E;
         return 1;
@@ -88,7 +99,7 @@ static int find_wanted(moe_call *c)
         }
         if (!moe->experts[id] || is_wanted(c, id))
             continue;
-        if (!check_expert(c->vk, moe, id))
+        if (!check_expert(c, id))
             return 0;
         c->wanted[id / 32] |= 1u << (id % 32);
         c->n_wanted++;
@@ -98,29 +109,33 @@ static int find_wanted(moe_call *c)
 
 /* ---- where the experts are ------------------------------------------------------------------------------------- */
 
-/* Declares an expert as read by the next dispatch; its tensors usually are neighbours, and one range. */
-static struct k3_expert_address read_expert(k3_vk *vk, const k3_moe *moe, int id)
-{
-    const k3_expert *e = moe->experts[id];
-    uint64_t codes = codes_bytes(moe), scales = scales_bytes(moe);
-    struct k3_expert_address address;
-    address.w1 = k3_vk_read(vk, e->w1.data, codes);
-    address.w1_scale = k3_vk_read(vk, e->w1.scale, scales);
-    address.w3 = k3_vk_read(vk, e->w3.data, codes);
-    address.w3_scale = k3_vk_read(vk, e->w3.scale, scales);
-    address.w2 = k3_vk_read(vk, e->w2.data, codes);
-    address.w2_scale = k3_vk_read(vk, e->w2.scale, scales);
-    return address;
-}
-
-/* Declares what a step reads of the experts: all wanted ones, or the table of those that live on the device. */
+/* Declares what a step reads of the experts: all wanted ones, or the table of those that live on the device. An expert's tensors usually
+ * are neighbours, and one range. */
 static void read_experts(const moe_call *c)
 {
-    if (!c->moe->host_ids)
-        k3_vk_read(c->vk, c->moe->table, (uint64_t)c->moe->E * sizeof(struct k3_expert_address));
-    for (int id = 0; c->moe->host_ids && id < c->moe->E; id++)
-        if (is_wanted(c, id))
-            read_expert(c->vk, c->moe, id);
+    const k3_moe *moe = c->moe;
+    uint64_t codes = codes_bytes(moe), scales = scales_bytes(moe);
+    if (!moe->host_ids)
+        k3_vk_read(c->vk, moe->table, (uint64_t)moe->E * sizeof(struct k3_expert_address));
+    for (int id = 0; moe->host_ids && id < moe->E; id++) {
+        if (!is_wanted(c, id))
+            continue;
+        const k3_mat *mats[3] = {&moe->experts[id]->w1, &moe->experts[id]->w3, &moe->experts[id]->w2};
+        for (int i = 0; i < 3; i++) {
+            k3_vk_read(c->vk, mats[i]->data, codes);
+            k3_vk_read(c->vk, mats[i]->scale, scales);
+        }
+    }
+}
+
+/* 0 for an expert that is not here. */
+static struct k3_expert_address find_expert(const moe_call *c, int id)
+{
+    if (!is_wanted(c, id))
+        return (struct k3_expert_address){0};
+    const k3_expert *e = c->moe->experts[id];
+    return (struct k3_expert_address){address_of(e->w1.data),  address_of(e->w1.scale), address_of(e->w3.data),
+                                      address_of(e->w3.scale), address_of(e->w2.data),  address_of(e->w2.scale)};
 }
 
 /* The table by id. */
@@ -128,17 +143,16 @@ static uint64_t put_table(const moe_call *c)
 {
     struct k3_expert_address table[MOST_EXPERTS];
     for (int id = 0; id < c->moe->E; id++)
-        table[id] = is_wanted(c, id) ? read_expert(c->vk, c->moe, id) : (struct k3_expert_address){0};
+        table[id] = find_expert(c, id);
     return k3_vk_put(c->vk, table, (size_t)c->moe->E * sizeof *table);
 }
 
 /* The table by pair: much shorter where few pairs want few of many experts. */
 static uint64_t put_pairs(const moe_call *c)
 {
-    struct k3_expert_address table[ROWS_BY_PAIR * MOST_CHOSEN] = {{0}};
+    struct k3_expert_address table[ROWS_BY_PAIR * MOST_CHOSEN];
     for (uint64_t p = 0; p < c->n_pairs; p++)
-        if (is_wanted(c, c->moe->host_ids[p]))
-            table[p] = read_expert(c->vk, c->moe, c->moe->host_ids[p]);
+        table[p] = find_expert(c, c->moe->host_ids[p]);
     return k3_vk_put(c->vk, table, c->n_pairs * sizeof *table);
 }
 
@@ -153,7 +167,7 @@ static void step_by_pair(const moe_call *c, struct k3_moe_gemv_args *args, int d
 {
     const k3_moe *moe = c->moe;
     enum { Y_ROWS_GATE = 32, Y_ROWS_DOWN = 64 };
-    uint32_t spec = (uint32_t)down;
+    uint32_t spec[2] = {(uint32_t)c->aligned, (uint32_t)down};
     uint64_t x_rows = down ? c->n_pairs : (uint64_t)moe->T;
     args->rows = (uint32_t)(down ? moe->L : moe->I);
     args->cols = (uint32_t)(down ? moe->I : moe->L);
@@ -163,8 +177,8 @@ static void step_by_pair(const moe_call *c, struct k3_moe_gemv_args *args, int d
     if (!moe->host_ids)
         args->ids = k3_vk_read(c->vk, moe->ids, 4 * c->n_pairs);
     read_experts(c);
-    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts, &spec, 1, args, sizeof *args,
-                   k3_vk_groups(args->rows, down ? Y_ROWS_DOWN : Y_ROWS_GATE), (uint32_t)c->n_pairs, 1);
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts, spec, 2, args, sizeof *args, k3_vk_groups(args->rows, down ? Y_ROWS_DOWN : Y_ROWS_GATE),
+                   (uint32_t)c->n_pairs, 1);
 }
 
 static void by_pair(const moe_call *c)
@@ -174,6 +188,7 @@ static void by_pair(const moe_call *c)
     struct k3_moe_gemv_args args = {
         .table = moe->host_ids ? put_pairs(c) : k3_vk_read(c->vk, moe->table, (uint64_t)moe->E * sizeof(struct k3_expert_address)),
         .fault = k3_vk_fault(c->vk),
+        .fault_code = K3_VK_FAULT_EXPERT_ID,
         .E = (uint32_t)moe->E,
         .missing_is_fault = !moe->host_ids,
         .b1 = moe->b1,
@@ -215,6 +230,7 @@ static void group_pairs(const moe_call *c, const moe_places *at, uint64_t table)
         .table = table,
         .ids = k3_vk_read(c->vk, c->moe->ids, 4 * c->n_pairs),
         .fault = k3_vk_fault(c->vk),
+        .fault_code = K3_VK_FAULT_EXPERT_ID,
         .E = (uint32_t)c->moe->E,
         .missing_is_fault = !c->moe->host_ids,
         .n_pairs = (uint32_t)c->n_pairs,
@@ -241,8 +257,8 @@ static int use_matrix(const moe_call *c)
 #ifdef K3_HAVE_MATRIX_SHADERS
     const k3_vk_limits *limits = k3_vk_limits_of(c->vk);
     const k3_moe *moe = c->moe;
-    return limits->matrix_f16 && limits->f16 && limits->subgroup == 32 && !limits->exact && moe->L % 128 == 0 && moe->I % 128 == 0 &&
-           moe->b1 * moe->b2 < 32768;
+    return limits->matrix_f16 && limits->f16 && limits->subgroup == 32 && !limits->exact && c->aligned && moe->L % 128 == 0 &&
+           moe->I % 128 == 0 && moe->b1 * moe->b2 < 32768;
 #else
     (void)c;
     return 0;
@@ -271,15 +287,15 @@ static void step_by_expert(const moe_call *c, const moe_places *at, struct k3_mo
     args->pair_at = k3_vk_read(c->vk, at->pair_at, 4 * c->n_pairs);
     read_experts(c);
     k3_vk_work(c->vk, (down ? 2.0 : 4.0) * (double)c->n_pairs * moe->L * moe->I);
-    uint32_t spec[2] = {(uint32_t)down, c->n_pairs <= FEW_ROWS * c->n_wanted ? 2 : 4};
+    uint32_t spec[3] = {(uint32_t)c->aligned, (uint32_t)down, c->n_pairs <= FEW_ROWS * c->n_wanted ? 2 : 4};
     uint32_t jobs = (uint32_t)c->n_wanted;
 #ifdef K3_HAVE_MATRIX_SHADERS
     if (matrix) {
-        k3_vk_dispatch_full(c->vk, K3_VK_SHADER_moe_experts_matrix, spec, 2, args, sizeof *args, args->rows / (down ? 128 : 64), jobs, 1);
+        k3_vk_dispatch_full(c->vk, K3_VK_SHADER_moe_experts_matrix, spec, 3, args, sizeof *args, args->rows / (down ? 128 : 64), jobs, 1);
         return;
     }
 #endif
-    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts_tile, spec, 1, args, sizeof *args, k3_vk_groups(args->rows, down ? 64 : 32), jobs, 1);
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts_tile, spec, 2, args, sizeof *args, k3_vk_groups(args->rows, down ? 64 : 32), jobs, 1);
 }
 
 static void by_expert(const moe_call *c)
@@ -307,7 +323,7 @@ void k3_vulkan_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe 
 {
     moe_call c = {.vk = k3_vk_begin(be, K3_VK_MOE_EXPERTS), .moe = moe, .slots = slots, .z = z};
     c.n_pairs = (uint64_t)moe->T * (uint64_t)moe->K;
-    if (moe->T > 0 && moe->K > 0 && check_shapes(c.vk, moe, z) && find_wanted(&c)) {
+    if (moe->T > 0 && moe->K > 0 && check_shapes(c.vk, moe) && find_wanted(&c)) {
         if (moe->T <= ROWS_BY_PAIR)
             by_pair(&c);
         else

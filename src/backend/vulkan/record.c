@@ -445,6 +445,8 @@ static void check_fault(k3_vk *vk)
         k3_vk_fail(vk, K3_E_INVALID, "embed: an id is outside the table");
     else if (word == K3_VK_FAULT_EXPERT_ID)
         k3_vk_fail(vk, K3_E_INVALID, "moe_experts: an expert is asked for that is not there");
+    else if (word == K3_VK_FAULT_ROUTER_NAN)
+        k3_vk_fail(vk, K3_E_NUMERIC, "router_topk: the logits hold a NaN; the weights or an earlier layer are damaged");
     else if (word)
         k3_vk_fail(vk, K3_E_INVALID, "%s: a kernel reported %u", vk->base.name, word);
 }

@@ -20,6 +20,7 @@ void k3_vulkan_router_topk(k3_backend *be, k3_ref ids, k3_ref weights, k3_ref lo
         .logits = k3_vk_read(vk, logits, 4 * (uint64_t)T * (uint64_t)E),
         .bias = k3_vk_read(vk, bias, 4 * (uint64_t)E),
         .fault = k3_vk_fault(vk),
+        .fault_code = K3_VK_FAULT_ROUTER_NAN,
         .E = (uint32_t)E,
         .K = (uint32_t)K,
         .renormalize = renormalize != 0,

@@ -90,7 +90,7 @@ k3_ref k3_vk_scratch(k3_vk *vk, uint64_t bytes);
 /* Where kernels report a bad index found on the device: a word that sync() checks; address of a uint32_t, written with any of the codes. */
 const char *k3_vk_op_name(k3_vk_op op);
 uint64_t k3_vk_fault(const k3_vk *vk);
-enum { K3_VK_FAULT_EMBED_ID = 1, K3_VK_FAULT_EXPERT_ID = 2 };
+enum { K3_VK_FAULT_EMBED_ID = 1, K3_VK_FAULT_EXPERT_ID = 2, K3_VK_FAULT_ROUTER_NAN = 3 };
 
 /* Records one dispatch of groups gx x gy x gz. spec: values of the specialization constants 0 .. n_spec-1 (constant 0 may be the local
  * size x). args are pushed, at most 128 bytes. A pipeline is compiled the first time it is wanted. Groups beyond the device's limits are a

@@ -7,7 +7,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "moe.glsl"
 
-layout(constant_id = 0) const uint DOWN = 0;
+layout(constant_id = 1) const uint DOWN = 0;
 layout(local_size_x = 256) in;
 layout(push_constant, std430) uniform Push
 {
@@ -34,8 +34,8 @@ void fetch(uint block)
         return;
     [[unroll]] for (uint r = 0; r < 2u; r++) {
         uint i = near_first + r * n_blocks + block, j = far_first + r * n_blocks + block;
-        code[r] = U32x4(near).at[i];
-        code[2u + r] = U32x4(far).at[j];
+        code[r] = k3_code_block(near, i);
+        code[2u + r] = k3_code_block(far, j);
         scale[r] = k3_scale_byte(near_scale, i);
         scale[2u + r] = k3_scale_byte(far_scale, j);
     }
@@ -66,11 +66,11 @@ void add_block(inout float sum[ROWS], uvec4 codes[ROWS], uint scales[ROWS], uint
         sum[r] = fma(block[r], k3_e8m0(scales[r]), sum[r]);
 }
 
-void stage_x(F32x4 x, uint first_block, uint n)
+void stage_x(uint64_t x, uint first_block, uint n)
 {
     barrier();
     for (uint i = gl_LocalInvocationIndex; i < 8u * n; i += gl_WorkGroupSize.x)
-        x_tile[i / 8u * X_STRIDE + i % 8u] = x.at[8u * first_block + i];
+        x_tile[i / 8u * X_STRIDE + i % 8u] = k3_load4(x, 4u * (8u * first_block + i), a.cols);
     barrier();
 }
 
@@ -85,7 +85,7 @@ float row_sum(uint row)
 void main()
 {
     uint thread = gl_LocalInvocationIndex, lane = thread % TEAM, team = thread / TEAM, pair = gl_WorkGroupID.y;
-    uint entry = k3_expert_of(pair, a.table, a.ids, a.E, a.missing_is_fault, a.fault);
+    uint entry = K3_EXPERT_OF(pair, a);
     if (entry == K3_NO_EXPERT)
         return;
     bool down = DOWN != 0u;
@@ -101,7 +101,7 @@ void main()
     far_scale = down ? near_scale : k3_expert_tensor(a.table, entry, K3_W3_SCALE);
 
     float sum[ROWS] = float[](0.0, 0.0, 0.0, 0.0);
-    F32x4 x = F32x4(a.x + 4ul * (pair / a.pairs_a_row) * a.cols);
+    uint64_t x = a.x + 4ul * (pair / a.pairs_a_row) * a.cols;
     fetch(lane);
     for (uint x0 = 0; x0 < n_blocks; x0 += X_BLOCKS) {
         uint n = min(X_BLOCKS, n_blocks - x0);

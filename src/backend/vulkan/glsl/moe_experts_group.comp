@@ -18,7 +18,7 @@ shared uvec4 entries[THREADS / 4u];
 
 uint expert_of(uint pair)
 {
-    return pair < a.n_pairs ? k3_expert_of(pair, a.table, a.ids, a.E, a.missing_is_fault, a.fault) : K3_NO_EXPERT;
+    return pair < a.n_pairs ? K3_EXPERT_OF(pair, a) : K3_NO_EXPERT;
 }
 
 void count(uint thread)

@@ -10,8 +10,8 @@
 #include "matrix.glsl"
 #include "moe.glsl"
 
-layout(constant_id = 0) const uint DOWN = 0;
-layout(constant_id = 1) const uint PARTS = 4; /* of 16 rows of x */
+layout(constant_id = 1) const uint DOWN = 0;
+layout(constant_id = 2) const uint PARTS = 4; /* of 16 rows of x */
 layout(local_size_x = 128) in;
 layout(push_constant, std430) uniform Push
 {

@@ -5,7 +5,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "moe.glsl"
 
-layout(constant_id = 0) const uint DOWN = 0;
+layout(constant_id = 1) const uint DOWN = 0;
 layout(local_size_x = 256) in;
 layout(push_constant, std430) uniform Push
 {
@@ -27,7 +27,7 @@ void put(vec4 v, uint at, bool in_w)
 }
 
 /* A quarter of a block of weights a thread, four values of x. */
-void load_tiles(uint thread, uint block, uint64_t codes, uint64_t scales, uint scale_at, F32x4 x)
+void load_tiles(uint thread, uint block, uint64_t codes, uint64_t scales, uint scale_at, uint64_t x)
 {
     vec4 w0, w1;
     k3_e2m1x8(U32(codes).at[4u * block + thread % 4u], w0, w1);
@@ -35,7 +35,7 @@ void load_tiles(uint thread, uint block, uint64_t codes, uint64_t scales, uint s
     uint at = thread / 4u * STRIDE + thread % 4u * 8u;
     put(w0 * scale, at, true);
     put(w1 * scale, at + 4u, true);
-    put(x.at[8u * block + thread % 8u], thread / 8u * STRIDE + thread % 8u * 4u, false);
+    put(k3_load4(x, 32u * block + thread % 8u * 4u, a.cols), thread / 8u * STRIDE + thread % 8u * 4u, false);
 }
 
 void main()
@@ -53,7 +53,7 @@ void main()
     for (uint x0 = 0; x0 < job.z; x0 += X_ROWS) {
         uint place = job.y + min(x0 + thread / 8u, job.z - 1u);
         uint x_row = down ? place : U32(a.pair_at).at[place] / a.pairs_a_row;
-        F32x4 x = F32x4(a.x + 4ul * x_row * a.cols);
+        uint64_t x = a.x + 4ul * x_row * a.cols;
         float sum[4][2] = float[][](float[](0.0, 0.0), float[](0.0, 0.0), float[](0.0, 0.0), float[](0.0, 0.0));
         for (uint block = 0; block < n_blocks; block++) {
             barrier();

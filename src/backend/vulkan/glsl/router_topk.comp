@@ -14,7 +14,6 @@ layout(push_constant, std430) uniform Push
 };
 
 const uint THREADS = 256, MOST_EXPERTS = 4096, MOST_CHOSEN = 64, NOBODY = 0xffffffffu;
-const uint FAULT_ROUTER_NAN = 3; /* K3_VK_FAULT_ROUTER_NAN */
 
 shared uint score[MOST_EXPERTS]; /* 0: taken */
 shared uvec2 best_of[2][K3_MAX_SUBGROUPS];
@@ -76,7 +75,7 @@ void main()
     barrier();
     if (damaged != 0u) { /* ids stay inside the table, so that what follows is harmless until the fault is seen */
         if (thread == 0u)
-            U32(a.fault).at[0] = FAULT_ROUTER_NAN;
+            U32(a.fault).at[0] = a.fault_code;
         for (uint e = thread; e < a.E; e += THREADS)
             score[e] = 1u;
     }
