@@ -4,22 +4,32 @@
 
 #include "backend/args/types.h"
 
-/* y[t * stride + row] for the rows of w. Blocks of rows are numbered through all parts; this one's begin at `first`. */
+/* y[t * stride + row] for the rows of w. Blocks of rows and rows are numbered through all parts; this one's begin at those numbers. */
 struct k3_matmul_part {
     k3_mat_args w;
     uint64_t y; /* address of row 0, column 0 */
-    uint32_t stride, first;
+    uint32_t stride, first_block, first_row, pad;
 };
-K3_ARGS_SIZE(k3_matmul_part, 48)
+K3_ARGS_SIZE(k3_matmul_part, 56)
 
 struct k3_matmul_args {
-    uint64_t parts;   /* address of k3_matmul_part [n_parts] */
-    uint64_t x;       /* f32 [T, cols]; f16 for the matrix kernel, each row divided by its scale */
+    uint64_t parts;   /* k3_matmul_part [n_parts] */
+    uint64_t x;       /* f32 [T, cols]; for the matrix kernel f16, each row divided by its scale */
     uint64_t x_scale; /* f32 [T], for the matrix kernel */
-    uint32_t n_parts;
-    uint32_t blocks; /* of rows, of all parts together */
-    uint32_t T, cols;
+    uint64_t sums;    /* f32 [splits, T, rows], for the matrix kernel where it splits the columns */
+    uint32_t n_parts, T, cols;
+    uint32_t blocks, rows;  /* of all parts together */
+    uint32_t splits, depth; /* the matrix kernel's shares of the columns, in tiles of 32 */
+    uint32_t pad;
 };
-K3_ARGS_SIZE(k3_matmul_args, 40)
+K3_ARGS_SIZE(k3_matmul_args, 64)
+
+/* Rows of x in f16. */
+struct k3_matmul_half_args {
+    uint64_t y, scale; /* f16 [T, cols], f32 [T]; x = y * scale */
+    uint64_t x;
+    uint32_t cols, pad;
+};
+K3_ARGS_SIZE(k3_matmul_half_args, 32)
 
 #endif

@@ -1,0 +1,251 @@
+#include "backend/args/matmul.h"
+#include "backend/vulkan/device.h"
+
+enum { MAX_PROJ = 16, FEW = 8, TILE_ROWS = 64, TILE_T = 16, MATRIX_ROWS = 128, MATRIX_T = 32, MATRIX_DEPTH = 32, MAX_SPLITS = 8 };
+
+typedef enum kind { BY_ROWS, BY_TILES, BY_MATRIX } kind;
+
+/* Projections of one type that one kernel makes in one dispatch. */
+typedef struct group {
+    k3_type type;
+    kind kind;
+    int rows;         /* of all its matrices */
+    int t_quarters;   /* BY_MATRIX: rows of x in a tile, in units of MATRIX_T */
+    uint32_t splits;  /* BY_MATRIX: shares of the columns */
+    uint64_t sums_at; /* BY_MATRIX: place of the shares in scratch, if there are several */
+} group;
+
+typedef struct call {
+    k3_vk *vk;
+    const k3_vk_limits *limits;
+    const k3_proj *proj;
+    int n, T, cols;
+    k3_ref x, scratch;
+    kind kinds[MAX_PROJ];
+    group groups[MAX_PROJ];
+    int n_groups;
+    uint64_t x_scale_at, scratch_bytes; /* scratch: x as f16, its scales, shares */
+} call;
+
+/* Columns that a lane of the kernel for few rows reads at once (matmul_rows.comp). */
+static int columns_of_a_unit(k3_type type)
+{
+    static const int columns[K3_N_TYPES] = {[K3_F32] = 8,       [K3_BF16] = 8,      [K3_INT8] = 16, [K3_INT4] = 32,
+                                            [K3_INT4_G64] = 32, [K3_INT3_G64] = 64, [K3_INT2] = 64, [K3_MXFP4] = 32};
+    return columns[type];
+}
+
+static int on_16_bytes(k3_vk *vk, k3_ref ref)
+{
+    uint64_t left;
+    return k3_vk_piece(vk, ref, &left) % 16 == 0;
+}
+
+/* The kernels for few rows and on matrix units read aligned vectors; all columns then are whole ones too. A matrix stored in f32 asks for
+ * f32 products. */
+static kind kind_of(const call *c, const k3_mat *w)
+{
+    int aligned = on_16_bytes(c->vk, c->x) && on_16_bytes(c->vk, w->data);
+    if (aligned && c->T <= FEW && c->cols % columns_of_a_unit(w->type) == 0)
+        return BY_ROWS;
+    if (aligned && c->T > FEW && c->limits->matrix_f16 && c->cols % MATRIX_DEPTH == 0 && w->type != K3_F32)
+        return BY_MATRIX;
+    return BY_TILES;
+}
+
+static int in_group(const call *c, const group *g, int i)
+{
+    return c->proj[i].w->type == g->type && c->kinds[i] == g->kind;
+}
+
+/* Into how many shares the columns are cut: the fewest rounds of workgroups through the device, against writing and adding the shares,
+ * which costs about 256 columns. A share has at least 8 tiles of columns. */
+static uint32_t splits_of(const call *c, const group *g)
+{
+    uint32_t tiles = 0, depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->t_quarters == 4 ? 2 : 4), best = 1;
+    for (int i = 0; i < c->n; i++)
+        if (in_group(c, g, i))
+            tiles += (uint32_t)(k3_vk_groups((uint64_t)c->proj[i].w->rows, MATRIX_ROWS) *
+                                k3_vk_groups((uint64_t)c->T, (uint32_t)g->t_quarters * MATRIX_T));
+    double least = 0;
+    for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= 8); s++) {
+        double cost = (double)k3_vk_groups((uint64_t)tiles * s, slots) / s + s * 8.0 / depth;
+        if (s == 1 || cost < least) {
+            least = cost;
+            best = s;
+        }
+    }
+    return best;
+}
+
+static void plan_matrix(call *c, group *g)
+{
+    g->t_quarters = c->T <= MATRIX_T ? 1 : c->T <= 2 * MATRIX_T ? 2 : 4;
+    g->splits = splits_of(c, g);
+    if (!c->x_scale_at) {
+        c->x_scale_at = 2 * (uint64_t)c->T * (uint64_t)c->cols;
+        c->scratch_bytes = (c->x_scale_at + 4 * (uint64_t)c->T + 15) / 16 * 16;
+    }
+    g->sums_at = c->scratch_bytes;
+    if (g->splits > 1)
+        c->scratch_bytes += 4 * (uint64_t)g->splits * (uint64_t)c->T * (uint64_t)g->rows;
+}
+
+static void plan(call *c)
+{
+    for (int i = 0; i < c->n; i++)
+        c->kinds[i] = kind_of(c, c->proj[i].w);
+    for (int i = 0; i < c->n; i++) {
+        group *g = c->groups;
+        while (g < c->groups + c->n_groups && !in_group(c, g, i))
+            g++;
+        if (g == c->groups + c->n_groups)
+            c->groups[c->n_groups++] = (group){.type = c->proj[i].w->type, .kind = c->kinds[i]};
+        g->rows += c->proj[i].w->rows;
+    }
+    for (int i = 0; i < c->n_groups; i++)
+        if (c->groups[i].kind == BY_MATRIX)
+            plan_matrix(c, &c->groups[i]);
+}
+
+/* The table of a group's parts, declared; blocks are of that many rows. With shares, y is not written yet. */
+static struct k3_matmul_args table(call *c, const group *g, uint32_t rows_a_block)
+{
+    struct k3_matmul_part parts[K3_VK_MAX_PARTS];
+    struct k3_mat_args w[K3_VK_MAX_PARTS];
+    struct k3_matmul_args args = {.T = (uint32_t)c->T, .cols = (uint32_t)c->cols, .splits = 1, .depth = (uint32_t)c->cols / MATRIX_DEPTH};
+    for (int i = 0; i < c->n; i++) {
+        if (!in_group(c, g, i))
+            continue;
+        const k3_mat *mat = c->proj[i].w;
+        int n = k3_vk_mat(c->vk, w, K3_VK_MAX_PARTS - (int)args.n_parts, mat, 0, mat->rows, "matmul");
+        uint64_t y = k3_vk_write(c->vk, c->proj[i].y, 4 * (uint64_t)c->T * (uint64_t)mat->rows);
+        for (int j = 0; j < n; j++) {
+            parts[args.n_parts++] = (struct k3_matmul_part){
+                .w = w[j], .y = y, .stride = (uint32_t)mat->rows, .first_block = args.blocks, .first_row = args.rows};
+            args.blocks += (uint32_t)k3_vk_groups(w[j].rows, rows_a_block);
+            args.rows += w[j].rows;
+            y += 4 * (uint64_t)w[j].rows;
+        }
+    }
+    if (args.n_parts)
+        args.parts = k3_vk_put(c->vk, parts, args.n_parts * sizeof parts[0]);
+    k3_vk_work(c->vk, 2.0 * c->T * args.rows * c->cols);
+    return args;
+}
+
+static uint64_t read_x(call *c)
+{
+    return k3_vk_read(c->vk, c->x, 4 * (uint64_t)c->T * (uint64_t)c->cols);
+}
+
+/* A subgroup has a block of 1 to 4 rows: as many as leave each core 640 lanes or more, which keep enough loads under way. */
+static void by_rows(call *c, const group *g)
+{
+    uint32_t lanes = c->limits->subgroup, a_block = c->T <= 2 ? 4 : 2;
+    while (a_block > 1 && (uint64_t)g->rows * lanes / a_block < 640 * (uint64_t)c->limits->cores)
+        a_block /= 2;
+    struct k3_matmul_args args = table(c, g, a_block);
+    args.x = read_x(c);
+    uint32_t spec[] = {(uint32_t)g->type, (uint32_t)c->T, a_block, (uint32_t)columns_of_a_unit(g->type)};
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_matmul_rows, spec, 4, &args, sizeof args, k3_vk_groups((uint64_t)args.blocks * lanes, 256), 1, 1);
+}
+
+static void by_tiles(call *c, const group *g)
+{
+    struct k3_matmul_args args = table(c, g, TILE_ROWS);
+    uint32_t quarters = c->T < 4 * TILE_T ? (uint32_t)k3_vk_groups((uint64_t)c->T, TILE_T) : 4;
+    args.x = read_x(c);
+    uint32_t spec[] = {(uint32_t)g->type, quarters};
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_matmul_tile, spec, 2, &args, sizeof args, args.blocks * k3_vk_groups(args.T, TILE_T * quarters), 1,
+                   1);
+}
+
+#ifdef K3_HAVE_MATRIX_SHADERS
+static void half_of_x(call *c)
+{
+    struct k3_matmul_half_args args = {
+        k3_vk_write(c->vk, c->scratch, 2 * (uint64_t)c->T * (uint64_t)c->cols),
+        k3_vk_write(c->vk, k3_at(c->scratch, c->x_scale_at), 4 * (uint64_t)c->T),
+        read_x(c),
+        (uint32_t)c->cols,
+        0,
+    };
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_matmul_half, NULL, 0, &args, sizeof args, (uint64_t)c->T, 1, 1);
+}
+
+static void by_matrix(call *c, const group *g)
+{
+    uint64_t sums_bytes = 4 * (uint64_t)g->splits * (uint64_t)c->T * (uint64_t)g->rows;
+    struct k3_matmul_args args = table(c, g, MATRIX_ROWS);
+    args.x = k3_vk_read(c->vk, c->scratch, 2 * (uint64_t)c->T * (uint64_t)c->cols);
+    args.x_scale = k3_vk_read(c->vk, k3_at(c->scratch, c->x_scale_at), 4 * (uint64_t)c->T);
+    args.splits = g->splits;
+    args.depth = (uint32_t)k3_vk_groups((uint64_t)c->cols / MATRIX_DEPTH, g->splits);
+    if (g->splits > 1)
+        args.sums = k3_vk_write(c->vk, k3_at(c->scratch, g->sums_at), sums_bytes);
+    uint32_t spec[] = {(uint32_t)g->type, (uint32_t)g->t_quarters};
+    uint64_t t_tiles = k3_vk_groups(args.T, (uint32_t)g->t_quarters * MATRIX_T);
+    k3_vk_dispatch_full(c->vk, K3_VK_SHADER_matmul_matrix, spec, 2, &args, sizeof args, args.blocks * t_tiles * args.splits, 1, 1);
+    if (g->splits == 1)
+        return;
+    k3_vk_read(c->vk, k3_at(c->scratch, g->sums_at), sums_bytes);
+    for (int i = 0; i < c->n; i++)
+        if (in_group(c, g, i))
+            k3_vk_write(c->vk, c->proj[i].y, 4 * (uint64_t)c->T * (uint64_t)c->proj[i].w->rows);
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_matmul_sum, NULL, 0, &args, sizeof args, c->T * k3_vk_groups(args.rows, 256), 1, 1);
+}
+#endif
+
+/* The names in failures are those of the CPU's matmul. */
+static int acceptable(k3_vk *vk, const k3_proj *proj, int n_proj)
+{
+    if (n_proj < 1 || n_proj > MAX_PROJ) {
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "matmul: %d projections of one input, 1 to %d wanted", n_proj, MAX_PROJ);
+        return 0;
+    }
+    for (int i = 0; i < n_proj; i++) {
+        struct k3_mat_args first;
+        if (proj[i].w->rows > 0 && !k3_vk_mat(vk, &first, 1, proj[i].w, 0, 1, "matmul"))
+            return 0;
+        if (proj[i].w->cols != proj[0].w->cols) {
+            k3_vk_fail(vk, K3_E_INVALID, "matmul: projection %d takes %d inputs, projection 0 takes %d", i, proj[i].w->cols,
+                       proj[0].w->cols);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+void k3_vulkan_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, int T)
+{
+    if (T < 1)
+        return;
+    k3_vk *vk = k3_vk_begin(be, K3_VK_MATMUL);
+    call c = {.vk = vk, .limits = k3_vk_limits_of(vk), .proj = proj, .n = n_proj, .T = T, .x = x};
+    uint64_t bytes = 0;
+    if (acceptable(vk, proj, n_proj)) {
+        c.cols = proj[0].w->cols;
+        plan(&c);
+        if (c.scratch_bytes)
+            c.scratch = k3_vk_scratch(vk, c.scratch_bytes);
+        for (int i = 0; i < n_proj; i++)
+            bytes += k3_vk_mat_bytes(proj[i].w);
+    }
+#ifdef K3_HAVE_MATRIX_SHADERS
+    if (c.scratch_bytes)
+        half_of_x(&c);
+#endif
+    for (int i = 0; i < c.n_groups && !k3_vk_failed(vk); i++) {
+        const group *g = &c.groups[i];
+#ifdef K3_HAVE_MATRIX_SHADERS
+        if (g->kind == BY_MATRIX)
+            by_matrix(&c, g);
+#endif
+        if (g->kind == BY_ROWS)
+            by_rows(&c, g);
+        if (g->kind == BY_TILES)
+            by_tiles(&c, g);
+    }
+    k3_vk_end(vk, bytes);
+}
