@@ -160,11 +160,12 @@ static k3_status draw(sink *s, k3_chat_parser *parser, k3_error *err)
     const app_asking *a = s->asking;
     app_answer *answer = s->answer;
     const k3_info *info = k3_engine_info(a->engine);
+    int32_t id = 0;
     answer->finish = "length";
     for (long i = 0; a->limit < 0 || i < a->limit; i++) {
-        int32_t id = 0;
         int done = 0;
-        k3_status status = k3_sampler_pick(a->sampler, &id, k3_session_logits(a->session), (size_t)info->vocab_size, err);
+        k3_status status = i ? k3_session_append_pick(a->session, a->sampler, &id, &id, 1, err)
+                             : k3_sampler_pick(a->sampler, &id, k3_session_logits(a->session), (size_t)info->vocab_size, err);
         if (status != K3_OK)
             return status;
         app_add_id(&answer->ids, id);
@@ -186,9 +187,6 @@ static k3_status draw(sink *s, k3_chat_parser *parser, k3_error *err)
         }
         if (k3_session_length(a->session) >= info->context_length || i + 1 == a->limit)
             return K3_OK;
-        status = k3_session_append(a->session, &id, 1, err);
-        if (status != K3_OK)
-            return status;
     }
     return K3_OK;
 }

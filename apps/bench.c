@@ -44,11 +44,11 @@ static k3_status run_once(double *prefill, double *decode, k3_session *session, 
         status = k3_session_append(session, prompt, n_prompt, err);
     double prefilled = app_seconds();
     app_progress_end();
-    for (size_t i = 0; status == K3_OK && i < n_new; i++) {
-        int32_t id = 0;
+    int32_t id = 0;
+    if (status == K3_OK)
         status = k3_sampler_pick(sampler, &id, k3_session_logits(session), vocab, err);
-        if (status == K3_OK)
-            status = k3_session_append(session, &id, 1, err);
+    for (size_t i = 0; status == K3_OK && i < n_new; i++) {
+        status = k3_session_append_pick(session, sampler, &id, &id, 1, err);
         if (status == K3_OK && app_interrupted()) {
             err->status = status = K3_E_CANCELLED;
             snprintf(err->text, sizeof err->text, "cancelled");

@@ -136,7 +136,7 @@ k3_status k3_session_append_rows(k3_session *session, const int32_t *ids, const 
 k3_status k3_session_score(k3_session *session, float *logits, const int32_t *ids, size_t n, k3_error *err);
 /* One append for several sessions of one engine in shared passes: ids[i] has n[i] tokens. */
 k3_status k3_sessions_append(k3_session **sessions, const int32_t *const *ids, const size_t *n, size_t n_sessions, k3_error *err);
-const float *k3_session_logits(const k3_session *session); /* [vocab_size], NULL before the first append */
+const float *k3_session_logits(const k3_session *session); /* [vocab_size]; NULL before the first append, and after a pick on a device */
 
 /* Snapshots: KDA state cannot be truncated, so a session goes back to marked positions only. */
 k3_status k3_session_mark(k3_session *session, k3_error *err);
@@ -159,6 +159,9 @@ typedef struct k3_sampler k3_sampler;
 k3_status k3_sampler_open(k3_sampler **out, const k3_sampling *sampling, k3_error *err);
 /* Picks from logits [n]: temperature, then top_k, top_p, min_p, then a seeded draw. */
 k3_status k3_sampler_pick(k3_sampler *sampler, int32_t *id, const float *logits, size_t n, k3_error *err);
+/* k3_session_append, then the pick from its logits: the same draw, but made where the logits are. On a device only the id comes back, and
+ * k3_session_logits is NULL until the next append; a failure of the pick (K3_E_NUMERIC) leaves the ids appended. */
+k3_status k3_session_append_pick(k3_session *session, k3_sampler *sampler, int32_t *id, const int32_t *ids, size_t n, k3_error *err);
 void k3_sampler_close(k3_sampler *sampler);
 
 /* What changes logits before a pick; zero-initialised, nothing does. */

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include "sample/sampler.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,6 +269,8 @@ struct k3_job {
     const float *rows; /* NULL, or [n, hidden] */
     float *logits;     /* NULL, or [n, vocab]: every row */
     size_t n, done;
+    const k3_draw *draw; /* NULL, or of the last row: an id is wanted, and the job is alone in its call */
+    int32_t pick;        /* the id, if the backend draws; otherwise there are logits */
 };
 
 static k3_status keep_ids(k3_session *s, int64_t n, k3_error *err)
@@ -367,17 +371,17 @@ static void unpack(k3_packing *p, const k3_engine *engine)
     for (int i = 0; i < p->n_spans; i++) {
         k3_job *job = p->span_jobs[i];
         k3_session *s = job->session;
-        int end = p->spans[i].first + p->spans[i].n;
+        int end = p->spans[i].first + p->spans[i].n, is_picked = job->draw && engine->be->ops->sample;
         for (; i_want < p->n_want && p->want[i_want] < end; i_want++, logits += vocab) {
             size_t row = job->done + (size_t)(p->want[i_want] - p->spans[i].first);
             if (job->logits)
                 memcpy(job->logits + row * vocab, logits, vocab * sizeof *logits);
-            if (row + 1 == job->n)
+            if (row + 1 == job->n && !is_picked)
                 memcpy(s->logits, logits, vocab * sizeof *logits);
         }
         memcpy(s->ids + s->state->length - p->spans[i].n, job->ids + job->done, (size_t)p->spans[i].n * sizeof *s->ids);
         job->done += (size_t)p->spans[i].n;
-        s->has_logits = job->done == job->n;
+        s->has_logits = job->done == job->n && !is_picked;
     }
 }
 
@@ -441,7 +445,16 @@ static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_err
             first++;
         for (size_t i = first; i < n_jobs && p->n_rows < engine->chunk_rows && p->n_spans < K3_MAX_SESSIONS_A_PASS; i++)
             pack_job(p, engine, &jobs[i]);
-        k3_pass pass = {p->ids, p->injects ? p->rows : NULL, p->n_rows, p->spans, p->n_spans, p->want, p->n_want, p->logits};
+        k3_pass pass = {.ids = p->ids,
+                        .rows = p->injects ? p->rows : NULL,
+                        .n_rows = p->n_rows,
+                        .spans = p->spans,
+                        .n_spans = p->n_spans,
+                        .want = p->want,
+                        .n_want = p->n_want,
+                        .logits = p->logits,
+                        .draws = jobs[0].draw,
+                        .picks = &jobs[0].pick};
         status = run_pass(engine, &pass, err);
         if (status == K3_OK)
             unpack(p, engine);
@@ -455,6 +468,23 @@ static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_err
 k3_status k3_session_append(k3_session *s, const int32_t *ids, size_t n, k3_error *err)
 {
     return run_jobs(s->engine, &(k3_job){.session = s, .ids = ids, .n = n}, 1, err);
+}
+
+k3_status k3_session_append_pick(k3_session *s, k3_sampler *sampler, int32_t *id, const int32_t *ids, size_t n, k3_error *err)
+{
+    k3_sampling how;
+    double u = k3_sampler_next(sampler, &how);
+    k3_draw draw = {how.temperature, how.top_p, how.min_p, how.top_k, u};
+    k3_job job = {.session = s, .ids = ids, .n = n, .draw = &draw};
+    K3_TRY(run_jobs(s->engine, &job, 1, err));
+    if (s->has_logits)
+        return k3_sampler_pick(sampler, id, s->logits, (size_t)s->engine->hp->vocab, err);
+    if (job.pick < 0)
+        return k3_fail(err, K3_E_NUMERIC, "logits after token %lld: NaN, +inf or all -inf; finite numbers wanted",
+                       (long long)s->state->length - 1);
+    k3_sampler_count(sampler);
+    *id = job.pick;
+    return K3_OK;
 }
 
 k3_status k3_session_append_rows(k3_session *s, const int32_t *ids, const float *rows, size_t n, k3_error *err)

@@ -189,7 +189,7 @@ static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *er
     return K3_OK;
 }
 
-/* Logits of the wanted rows: final mix and norm of all rows, then the head on the gathered ones, a block at a time. */
+/* Logits of the wanted rows, or picks from them: final mix and norm of all rows, then the head on the gathered ones, a block at a time. */
 static k3_status head(k3_forward *f, int n_blocks, k3_error *err)
 {
     const k3_pass *pass = f->pass;
@@ -202,8 +202,13 @@ static k3_status head(k3_forward *f, int n_blocks, k3_error *err)
         f->be->memory->upload(f->be, f->ids, pass->want + first, 4 * (uint64_t)n);
         f->op->embed(f->be, f->picked, &rows, f->ids, n);
         f->op->matmul(f->be, &(k3_proj){&f->w->head, f->logits}, 1, f->picked, n);
-        f->be->memory->download(f->be, pass->logits + (size_t)first * (size_t)f->hp->vocab, f->logits,
-                                4 * (uint64_t)n * (uint64_t)f->hp->vocab);
+        if (pass->draws && f->op->sample) {
+            f->op->sample(f->be, f->ids, f->logits, pass->draws + first, n, f->hp->vocab);
+            f->be->memory->download(f->be, pass->picks + first, f->ids, 4 * (uint64_t)n);
+        } else {
+            f->be->memory->download(f->be, pass->logits + (size_t)first * (size_t)f->hp->vocab, f->logits,
+                                    4 * (uint64_t)n * (uint64_t)f->hp->vocab);
+        }
     }
     return f->be->sync(f->be, err);
 }

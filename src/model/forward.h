@@ -20,7 +20,9 @@ typedef struct k3_pass {
     int n_spans;
     const int32_t *want; /* rows whose logits are wanted, ascending */
     int n_want;
-    float *logits; /* [n_want, vocab] */
+    float *logits;        /* [n_want, vocab] */
+    const k3_draw *draws; /* NULL, or [n_want]: on a backend that draws, `picks` is filled and `logits` left alone */
+    int32_t *picks;       /* [n_want]; -1 where logits have no distribution */
 } k3_pass;
 
 typedef struct k3_forward k3_forward;

@@ -225,6 +225,17 @@ void k3_sampler_close(k3_sampler *s)
     free(s);
 }
 
+double k3_sampler_next(const k3_sampler *s, k3_sampling *sampling)
+{
+    *sampling = s->sampling;
+    return k3_sample_uniform(s->sampling.seed, s->n_draws);
+}
+
+void k3_sampler_count(k3_sampler *s)
+{
+    s->n_draws += !is_greedy(&s->sampling);
+}
+
 k3_status k3_sampler_pick(k3_sampler *s, int32_t *id, const float *logits, size_t n, k3_error *err)
 {
     size_t best = 0;

@@ -13,4 +13,8 @@ k3_status k3_sample_distribution(int32_t *ids, double *p, size_t *n_kept, const 
  * (seed, i), so a sequence is fixed by its seed alone, on every machine. */
 double k3_sample_uniform(uint64_t seed, uint64_t i);
 
+/* For draws made elsewhere: the settings and the number in [0, 1) of the next draw; and a draw counted as k3_sampler_pick counts it. */
+double k3_sampler_next(const k3_sampler *sampler, k3_sampling *sampling);
+void k3_sampler_count(k3_sampler *sampler);
+
 #endif

@@ -83,8 +83,11 @@ static void decoding_and_sampling_allocate_nothing(void **state)
     assert_int_equal(k3_sampler_open(&sampler, &sampling, &err), K3_OK);
     for (int i = 0; i < 40; i++) {
         long before = n_calls;
-        if (k3_session_append(sessions[0], &id, 1, &err) != K3_OK ||
-            k3_sampler_pick(sampler, &id, k3_session_logits(sessions[0]), TINY_VOCAB, &err) != K3_OK)
+        k3_status status =
+            i % 2 ? k3_session_append_pick(sessions[0], sampler, &id, &id, 1, &err) : k3_session_append(sessions[0], &id, 1, &err);
+        if (status == K3_OK && i % 2 == 0)
+            status = k3_sampler_pick(sampler, &id, k3_session_logits(sessions[0]), TINY_VOCAB, &err);
+        if (status != K3_OK)
             fail_msg("%s", err.text);
         if (i > 1)
             assert_int_equal(n_calls - before, 0);

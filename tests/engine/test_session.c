@@ -297,6 +297,97 @@ static void a_refused_append_changes_nothing(void **state)
     k3_engine_close(engine);
 }
 
+static k3_sampler *open_sampler(float temperature)
+{
+    k3_sampling sampling = {.temperature = temperature, .top_p = 0.95f, .top_k = 100, .min_p = 0.001f, .seed = 11};
+    k3_sampler *sampler;
+    k3_error err;
+    ok(k3_sampler_open(&sampler, &sampling, &err), &err);
+    return sampler;
+}
+
+/* One session picks in every way by turns, the other from its logits only: the stream of draws is the same. */
+static void a_pick_with_the_append_is_the_pick_after_it(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"cpu", "vulkan:0"};
+    for (int b = 0; b < 2; b++) {
+        if (!has_level(backends[b])) {
+            print_message("skipped: %s\n", backends[b]);
+            continue;
+        }
+        k3_config config = {.backend = backends[b], .chunk_rows = 8};
+        k3_engine *engine = open_engine(&config);
+        for (int temperature = 0; temperature <= 3; temperature++) {
+            k3_session *one = open_session(engine), *other = open_session(engine);
+            k3_sampler *of_one = open_sampler((float)temperature), *of_other = open_sampler((float)temperature);
+            int32_t id, want;
+            k3_error err;
+            append(other, ids, N);
+            ok(k3_session_append_pick(one, of_one, &id, ids, N, &err), &err);
+            ok(k3_sampler_pick(of_other, &want, k3_session_logits(other), V, &err), &err);
+            for (int i = 0; i < 20; i++) {
+                assert_int_equal(id, want);
+                append(other, &want, 1);
+                ok(k3_sampler_pick(of_other, &want, k3_session_logits(other), V, &err), &err);
+                if (i % 3) {
+                    ok(k3_session_append_pick(one, of_one, &id, &id, 1, &err), &err);
+                } else {
+                    append(one, &id, 1);
+                    ok(k3_sampler_pick(of_one, &id, k3_session_logits(one), V, &err), &err);
+                }
+                if (k3_session_logits(one))
+                    assert_memory_equal(k3_session_logits(one), k3_session_logits(other), sizeof(float) * V);
+                else
+                    assert_true(b && i % 3);
+            }
+            assert_int_equal(k3_session_length(one), N + 20);
+            assert_memory_equal(k3_session_ids(one), k3_session_ids(other), sizeof(int32_t) * (N + 20));
+            k3_sampler_close(of_one);
+            k3_sampler_close(of_other);
+            k3_session_close(one);
+            k3_session_close(other);
+        }
+        k3_engine_close(engine);
+    }
+}
+
+/* The head's weights are the largest that bf16 has, so that logits overflow. */
+static void a_pick_from_no_distribution_is_refused(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"cpu", "vulkan:0"};
+    tiny_checkpoint *tiny = tiny_new(1);
+    unsigned char *head = tiny_find(tiny, "language_model.lm_head.weight")->data;
+    for (int i = 0; i < V * TINY_HIDDEN; i++) {
+        head[2 * i] = 0x7f;
+        head[2 * i + 1] = (unsigned char)(0x7f | ((uint32_t)i * 2654435761u >> 24 & 128));
+    }
+    char *damaged = tiny_folder();
+    tiny_write(tiny, damaged);
+    tiny_free(tiny);
+    for (int b = 0; b < 2; b++) {
+        k3_config config = {.backend = backends[b], .trunk = "bf16"};
+        k3_engine *engine;
+        k3_error err;
+        if (!has_level(backends[b]))
+            continue;
+        ok(k3_engine_open(&engine, damaged, &config, &err), &err);
+        k3_session *session = open_session(engine);
+        int32_t id = -7;
+        for (int temperature = 0; temperature <= 1; temperature++) {
+            k3_sampler *sampler = open_sampler((float)temperature);
+            refused(k3_session_append_pick(session, sampler, &id, ids, 2, &err), K3_E_NUMERIC, &err, "finite numbers wanted");
+            k3_sampler_close(sampler);
+        }
+        assert_int_equal(id, -7);
+        assert_int_equal(k3_session_length(session), 4);
+        k3_session_close(session);
+        k3_engine_close(engine);
+    }
+    tiny_remove_folder(damaged);
+}
+
 static int stop_at_second_pass(void *user, const char *phase, uint64_t done, uint64_t total)
 {
     (void)total;
@@ -454,6 +545,8 @@ int main(void)
         cmocka_unit_test(a_damaged_or_foreign_session_file_changes_nothing),
         cmocka_unit_test(injected_rows_replace_the_embedding),
         cmocka_unit_test(a_refused_append_changes_nothing),
+        cmocka_unit_test(a_pick_with_the_append_is_the_pick_after_it),
+        cmocka_unit_test(a_pick_from_no_distribution_is_refused),
         cmocka_unit_test(a_cancelled_append_keeps_whole_passes),
         cmocka_unit_test(a_damaged_expert_is_named_and_the_session_goes_back_to_its_mark),
         cmocka_unit_test(not_a_number_in_the_trunk_is_named),
