@@ -39,13 +39,6 @@ K3_MATRIX_SUM context[TILES][COLUMNS];
 K3_MATRIX_A queries[HALF];
 uvec4 fetched[FETCHES];
 
-/* Two bf16 as two f16. */
-uint half2_of(uint word)
-{
-    f16vec2 x = unpackFloat2x16(packHalf2x16(vec2(uintBitsToFloat(word << 16), uintBitsToFloat(word & 0xffff0000u))));
-    return packFloat2x16(clamp(x, f16vec2(-65504.0), f16vec2(65504.0)));
-}
-
 /* Step j into registers; zeros past the end of the tile. */
 void fetch(k3_tile tile, uint me, uint j)
 {
@@ -55,47 +48,64 @@ void fetch(k3_tile tile, uint me, uint j)
         fetched[k] = me + 256u * k < n ? from.at[me + 256u * k] : uvec4(0u);
 }
 
+/* Two bf16 as two f16. */
+uint half2_of(uint word)
+{
+    f16vec2 x = unpackFloat2x16(packHalf2x16(vec2(uintBitsToFloat(word << 16), uintBitsToFloat(word & 0xffff0000u))));
+    return packFloat2x16(clamp(x, f16vec2(-65504.0), f16vec2(65504.0)));
+}
+
+void convert()
+{
+    [[unroll]] for (uint k = 0u; k < FETCHES; k++)
+        fetched[k] = uvec4(half2_of(fetched[k].x), half2_of(fetched[k].y), half2_of(fetched[k].z), half2_of(fetched[k].w));
+}
+
 void store(uint me, uint j)
 {
     [[unroll]] for (uint k = 0u; k < FETCHES; k++) {
         uint i = me + 256u * k;
-        uvec4 x = fetched[k];
         if (i < STEP * ROW)
-            rows[j % 2u * (STEP * PITCH) + i + i / ROW] = uvec4(half2_of(x.x), half2_of(x.y), half2_of(x.z), half2_of(x.w));
+            rows[j % 2u * (STEP * PITCH) + i + i / ROW] = fetched[k];
     }
 }
 
-/* 16 queries to f16, through shared memory to the two subgroups that hold them. 16 lanes a query, each 9 times 4 channels: its largest value
- * is brought to 2^14 .. 2^15; what the scores are to be multiplied by is left in `keep`. */
-void load_queries(k3_tile tile, uint me, uint m)
+/* The tile's queries to f16, 16 at a time through shared memory to the two subgroups that hold them. 16 lanes a query, each 9 times 4
+ * channels: its largest value is brought to 2^14 .. 2^15; what the scores are to be multiplied by is left in `keep`. */
+void load_queries(k3_tile tile, uint me)
 {
-    uint i = me / 16u, lane = me % 16u, pair = k3_tile_pair(tile, a.heads, min(16u * m + i, tile.n - 1u));
-    F32x4 from = F32x4(a.query + 4ul * WIDTH * pair);
-    vec4 x[9];
-    float most = 0.0;
-    [[unroll]] for (uint k = 0u; k < 9u; k++) {
-        x[k] = from.at[lane + 16u * k];
-        most = max(most, max(max(abs(x[k].x), abs(x[k].y)), max(abs(x[k].z), abs(x[k].w))));
+    uint lane = me % 16u;
+    vec4 x[TILES][9];
+    [[unroll]] for (uint m = 0u; m < TILES; m++) {
+        F32x4 from = F32x4(a.query + 4ul * WIDTH * k3_tile_pair(tile, a.heads, min(16u * m + me / 16u, tile.n - 1u)));
+        [[unroll]] for (uint k = 0u; k < 9u; k++)
+            x[m][k] = from.at[lane + 16u * k];
     }
-    [[unroll]] for (uint step = 1u; step < 16u; step *= 2u)
-        most = max(most, subgroupShuffleXor(most, step));
-    uint exponent = clamp(floatBitsToUint(most) >> 23, 15u, 254u);
-    float scale = uintBitsToFloat(268u - exponent << 23);
-    [[unroll]] for (uint k = 0u; k < 9u; k++) {
-        uvec2 halves = uvec2(packHalf2x16(x[k].xy * scale), packHalf2x16(x[k].zw * scale));
-        uint at = i * PITCH + lane / 2u + 8u * k;
-        if (lane % 2u == 0u)
-            rows[at].xy = halves;
-        else
-            rows[at].zw = halves;
+    [[unroll]] for (uint m = 0u; m < TILES; m++) {
+        vec4 most = vec4(0.0);
+        [[unroll]] for (uint k = 0u; k < 9u; k++)
+            most = max(most, abs(x[m][k]));
+        most.x = max(max(most.x, most.y), max(most.z, most.w));
+        [[unroll]] for (uint step = 1u; step < 16u; step *= 2u)
+            most.x = max(most.x, subgroupShuffleXor(most.x, step));
+        uint exponent = clamp(floatBitsToUint(most.x) >> 23, 15u, 254u);
+        float scale = uintBitsToFloat(268u - exponent << 23);
+        [[unroll]] for (uint k = 0u; k < 9u; k++) {
+            uvec2 halves = uvec2(packHalf2x16(x[m][k].xy * scale), packHalf2x16(x[m][k].zw * scale));
+            uint at = me / 16u * PITCH + lane / 2u + 8u * k;
+            if (lane % 2u == 0u)
+                rows[at].xy = halves;
+            else
+                rows[at].zw = halves;
+        }
+        if (lane == 0u)
+            keep[(16u * m + me / 16u) * 4u].x = exponent - 14u << 23;
+        barrier();
+        if (gl_SubgroupID / 2u == m)
+            [[unroll]] for (uint k = 0u; k < HALF; k++)
+                K3_LOAD_A(queries[k], rows, gl_SubgroupID % 2u * (ROW / 2u) + 2u * k, PITCH);
+        barrier();
     }
-    if (lane == 0u)
-        keep[(16u * m + i) * 4u].x = exponent - 14u << 23;
-    barrier();
-    if (gl_SubgroupID / 2u == m)
-        [[unroll]] for (uint k = 0u; k < HALF; k++)
-            K3_LOAD_A(queries[k], rows, gl_SubgroupID % 2u * (ROW / 2u) + 2u * k, PITCH);
-    barrier();
 }
 
 /* Multiplies every pair's context by its number in `keep`. */
@@ -200,17 +210,17 @@ void main()
             F32x2(a.stats + 8ul * gl_WorkGroupID.y * a.pairs).at[k3_tile_pair(tile, a.heads, me)] = vec2(K3_LOWEST, 0.0);
         return;
     }
-    [[unroll]] for (uint m = 0u; m < TILES; m++)
-        [[unroll]] for (uint c = 0u; c < COLUMNS; c++)
-            context[m][c] = K3_MATRIX_SUM(0.0);
     fetch(tile, me, 0u);
-    for (uint m = 0u; m < TILES; m++)
-        load_queries(tile, me, m);
+    load_queries(tile, me);
     if (me < PAIRS * 4u)
         s.scale = uintBitsToFloat(keep[me / 4u * 4u].x);
     if (me == 0u)
         rescaled = 0u;
+    convert();
     store(me, 0u);
+    [[unroll]] for (uint m = 0u; m < TILES; m++)
+        [[unroll]] for (uint c = 0u; c < COLUMNS; c++)
+            context[m][c] = K3_MATRIX_SUM(0.0);
     barrier();
 
     uint steps = (tile.end - tile.begin + STEP - 1u) / STEP;
@@ -220,6 +230,7 @@ void main()
             add_context(j - 1u);
         if (j < steps && gl_SubgroupID < 2u * TILES)
             compute_scores(j);
+        convert();
         barrier();
         if (j < steps && me < PAIRS * 4u)
             weigh(s, me, j, tile.begin + j * STEP);

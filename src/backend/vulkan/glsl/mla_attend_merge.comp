@@ -18,7 +18,7 @@ void main()
     for (uint p = 0u; p < a.parts; p++) {
         vec2 part = stats.at[p * a.pairs + pair];
         float x = F32(a.context + 4ul * p * a.pairs * a.context_stride).at[at], weight = exp2(part.x - reference);
-        if (part.y > 0.0) { /* else the pair sees nothing of the part, and x may be anything */
+        if (part.y != 0.0) { /* else the pair sees nothing of the part, and x may be anything */
             sum += weight * part.y;
             context += weight * x;
         }
