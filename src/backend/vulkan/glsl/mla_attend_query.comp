@@ -8,12 +8,12 @@ layout(local_size_x = 256) in;
 layout(constant_id = 3) const uint QUADS = 64;
 const uint SLICES = 256 / QUADS;
 const uint CHUNK = 128; /* rows of W_k whose q is in shared memory */
-const uint AT_ONCE = 4; /* rows of W_k whose words a thread waits for together */
+const uint AT_ONCE = 4; /* rows of W_k whose words a thread waits for together; CHUNK is a multiple of AT_ONCE * SLICES */
 
-shared vec4 q_shared[CHUNK * 2]; /* [row of W_k, row of activations], times the scales */
+shared vec4 q_shared[CHUNK * 2]; /* [row of W_k, row of activations], times the scales; 0 past the last row of W_k */
 shared vec4 sums[256];
 
-/* The 8 rows of activations by CHUNK rows of W_k from `first` on. */
+/* q of ROWS rows of activations for CHUNK rows of W_k from `first` on. */
 void stage(uint h, uint t0, uint first)
 {
     for (uint i = gl_LocalInvocationID.x; i < CHUNK * ROWS; i += gl_WorkGroupSize.x) {
@@ -61,10 +61,8 @@ void main()
             [[unroll]] for (uint i = 0u; i < AT_ONCE; i++)
                 w[i] = k3_weights4(k3_row_of(h * (a.nope + a.v) + first + min(r + i * SLICES, n - 1u)), c);
             [[unroll]] for (uint i = 0u; i < AT_ONCE; i++) {
-                uint at = min(r + i * SLICES, CHUNK - 1u) * 2u;
-                float there = r + i * SLICES < n ? 1.0 : 0.0;
                 [[unroll]] for (uint t = 0u; t < ROWS; t++)
-                    sum[t] += there * q_shared[at + t / 4u][t % 4u] * w[i];
+                    sum[t] += q_shared[(r + i * SLICES) * 2u + t / 4u][t % 4u] * w[i];
             }
         }
     }
