@@ -21,8 +21,9 @@ struct k3_matmul_args {
     uint32_t blocks, rows;  /* of all parts together */
     uint32_t splits, depth; /* the matrix kernel's shares of the columns, in tiles of 32 */
     uint32_t pad;
+    k3_matmul_part only; /* the part, if there is one only */
 };
-K3_ARGS_SIZE(k3_matmul_args, 64)
+K3_ARGS_SIZE(k3_matmul_args, 120)
 
 /* Rows of x in f16. */
 struct k3_matmul_half_args {

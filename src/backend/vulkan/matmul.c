@@ -35,17 +35,17 @@ static int columns_of_a_unit(k3_type type)
     return columns[type];
 }
 
-static int on_16_bytes(k3_vk *vk, k3_ref ref)
+static int on(k3_vk *vk, k3_ref ref, int bytes)
 {
     uint64_t left;
-    return k3_vk_piece(vk, ref, &left) % 16 == 0;
+    return !ref.buf || k3_vk_piece(vk, ref, &left) % (uint64_t)bytes == 0;
 }
 
-/* The kernels for few rows and on matrix units read aligned vectors; all columns then are whole ones too. A matrix stored in f32 asks for
- * f32 products. */
+/* The kernels for few rows and on matrix units read aligned vectors, and columns that are whole ones; scales are words, or bytes anywhere.
+ * A matrix stored in f32 asks for f32 products. */
 static kind kind_of(const call *c, const k3_mat *w)
 {
-    int aligned = on_16_bytes(c->vk, c->x) && on_16_bytes(c->vk, w->data);
+    int aligned = on(c->vk, c->x, 16) && on(c->vk, w->data, 16) && (w->type == K3_MXFP4 || on(c->vk, w->scale, 4));
     if (aligned && c->T <= FEW && c->cols % columns_of_a_unit(w->type) == 0)
         return BY_ROWS;
     if (aligned && c->T > FEW && c->limits->matrix_f16 && c->cols % MATRIX_DEPTH == 0 && w->type != K3_F32)
@@ -128,7 +128,9 @@ static struct k3_matmul_args table(call *c, const group *g, uint32_t rows_a_bloc
             y += 4 * (uint64_t)w[j].rows;
         }
     }
-    if (args.n_parts)
+    if (args.n_parts == 1)
+        args.only = parts[0];
+    else if (args.n_parts > 1)
         args.parts = k3_vk_put(c->vk, parts, args.n_parts * sizeof parts[0]);
     k3_vk_work(c->vk, 2.0 * c->T * args.rows * c->cols);
     return args;

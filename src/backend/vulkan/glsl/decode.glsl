@@ -19,9 +19,20 @@ uint k3_load(uint64_t at, uint bytes)
     return value;
 }
 
+/* One byte in two steps, so that a kernel can wait for the word later: the word that holds the byte at an address, and the byte in it. */
+uint k3_word_around(uint64_t at)
+{
+    return U32(at - (uint(at) & 3u)).at[0];
+}
+
+uint k3_byte_in(uint word, uint64_t at)
+{
+    return bitfieldExtract(word, int(uint(at) & 3u) * 8, 8);
+}
+
 uint k3_load_byte(uint64_t at)
 {
-    return k3_load(at, 1u) & 255u;
+    return k3_byte_in(k3_word_around(at), at);
 }
 
 float k3_load_f32(uint64_t at)

@@ -7,17 +7,14 @@
  * an e from all columns. So bf16 and mxfp4 weights are exact down to 2^-24 of the row's largest, below that the error is at most 2^-25 of it,
  * and nothing overflows. int4_g64 and int3_g64 round scale * code to 11 bits. */
 #version 450
-#include "backend/args/matmul.h"
 #include "backend/vulkan/glsl/decode.glsl"
+#include "backend/vulkan/glsl/matmul.glsl"
 #include "backend/vulkan/glsl/matrix.glsl"
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint TYPE = 1;
 layout(constant_id = 1) const uint MI = 4; /* 1, 2 or 4: a subgroup makes 16 MI rows of x by 32 rows of W */
 const uint MAX_MI = 4, W_ROWS = 128, X_ROWS = 32 * MI, DEPTH = 32;
-
-layout(push_constant, std430) uniform Push { k3_matmul_args a; };
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Parts { k3_matmul_part at[]; };
 
 /* Rows of DEPTH halves, which are 4 elements and one more for the banks; first those of W, then those of x; twice. Sums leave through it. */
 const uint PITCH = 5, X_AT = W_ROWS * PITCH, HALF = X_AT + 32 * MAX_MI * PITCH, SUM_PITCH = 9;
@@ -30,9 +27,10 @@ const bool REFERRED = TYPE == K3_BF16 || TYPE == K3_MXFP4 || GROUPED; /* to 2^e 
 
 /* ---- 16 columns of a row of W: invocation i has half i % 2 of row i / 2 -------------------------------- */
 
+/* As it comes from memory: nothing is computed from it before it is stored, a tile later or two. */
 struct span {
-    uvec4 low, high; /* words; high for bf16 only */
-    uint scale;      /* e8m0 byte or f32 bits */
+    uvec4 low, high; /* high: of bf16 only */
+    uint scale;      /* f32 bits, or the word around the e8m0 byte */
 };
 
 span load_span(uint64_t codes, uint64_t scales, uint k)
@@ -46,26 +44,40 @@ span load_span(uint64_t codes, uint64_t scales, uint k)
         s.low = U32x4(codes).at[i];
     } else if (TYPE == K3_INT2) {
         s.low.x = U32(codes).at[i];
-        s.low.y = s.low.x >> 16;
     } else if (TYPE == K3_INT3_G64) {
-        uint first = U32(codes).at[3 * i / 2], second = U32(codes).at[3 * i / 2 + 1]; /* 48 bits: i odd begins inside a word */
-        s.low.x = i % 2 == 0 ? first : first >> 16 | second << 16;
-        s.low.y = s.low.x >> 24 | (i % 2 == 0 ? second : second >> 16) << 8;
+        s.low.xy = uvec2(U32(codes).at[3 * i / 2], U32(codes).at[3 * i / 2 + 1]); /* 48 bits of these: i odd begins inside a word */
     } else {
         s.low.xy = U32x2(codes).at[i];
     }
     if (TYPE == K3_MXFP4)
-        s.scale = k3_load_byte(scales + k);
+        s.scale = k3_word_around(scales + k);
     else if (GROUPED)
-        s.scale = k3_load(scales + 4 * (k / 2), 4);
+        s.scale = U32(scales).at[k / 2];
     return s;
 }
 
+/* The words that begin with columns 8j .. 8j+7 of a span. */
+uvec4 words_of(span s, uint j)
+{
+    if (TYPE == K3_BF16)
+        return j == 0 ? s.low : s.high;
+    if (TYPE == K3_INT8)
+        return j == 0 ? s.low.xyxy : s.low.zwzw;
+    if (TYPE == K3_INT2)
+        return uvec4(s.low.x >> 16 * j);
+    if (TYPE == K3_INT3_G64) {
+        bool odd = gl_LocalInvocationID.x % 2 == 1;
+        uint low = odd ? s.low.x >> 16 | s.low.y << 16 : s.low.x, high = odd ? s.low.y >> 16 : s.low.y;
+        return uvec4(j == 0 ? low : low >> 24 | high << 8);
+    }
+    return uvec4(s.low[j]);
+}
+
 /* What orders spans by magnitude: bf16 bits, scale byte or f32 bits, without sign. */
-uint peak_of(span s)
+uint peak_of(span s, uint64_t scale)
 {
     if (TYPE == K3_MXFP4)
-        return s.scale;
+        return k3_byte_in(s.scale, scale);
     if (GROUPED)
         return s.scale & 0x7fffffffu;
     uint peak = 0;
@@ -87,12 +99,13 @@ float power_of_two(int exponent)
     return uintBitsToFloat(uint(clamp(exponent + 127, 0, 254)) << 23);
 }
 
-void store_span(uint at, span s, int e)
+/* scale: the address of the e8m0 byte. */
+void store_span(uint at, span s, uint64_t scale, int e)
 {
     float factor = 1.0;
     bool fits = true;
     if (TYPE == K3_MXFP4) {
-        int shift = int(s.scale) - 127 - e;
+        int shift = int(k3_byte_in(s.scale, scale)) - 127 - e;
         factor = power_of_two(shift + 14); /* 14: k3_unit */
         fits = shift <= 13;
     } else if (GROUPED) {
@@ -103,12 +116,7 @@ void store_span(uint at, span s, int e)
     }
     [[unroll]] for (uint j = 0; j < 2; j++) {
         vec4 first, second;
-        uvec4 words = uvec4(s.low[j]);
-        if (TYPE == K3_BF16)
-            words = j == 0 ? s.low : s.high;
-        else if (TYPE == K3_INT8)
-            words.xy = j == 0 ? s.low.xy : s.low.zw;
-        k3_decode8(TYPE, words, first, second);
+        k3_decode8(TYPE, words_of(s, j), first, second);
         if (REFERRED) {
             first *= factor;
             second *= factor;
@@ -132,7 +140,7 @@ int reference(uint64_t codes, uint64_t scales, uint first, uint last)
     too_large = 0;
     barrier();
     for (uint k = first; k < last; k++)
-        peak = max(peak, peak_of(load_span(codes, scales, k)));
+        peak = max(peak, peak_of(load_span(codes, scales, k), scales + k));
     atomicMax(row_peak[row], peak);
     barrier();
     return exponent_of(row_peak[row]);
@@ -160,12 +168,10 @@ void store_x(uint at, uvec4 first, uvec4 second)
 void main()
 {
     uint t_tiles = (a.T + X_ROWS - 1) / X_ROWS, t0 = gl_WorkGroupID.x % t_tiles * X_ROWS;
-    uint block = gl_WorkGroupID.x / t_tiles % a.blocks, split = gl_WorkGroupID.x / t_tiles / a.blocks, p = 0;
-    Parts parts = Parts(a.parts);
-    while (p + 1 < a.n_parts && parts.at[p + 1].first_block <= block)
-        p++;
-    k3_mat_args w = parts.at[p].w;
-    uint r0 = (block - parts.at[p].first_block) * W_ROWS;
+    uint block = gl_WorkGroupID.x / t_tiles % a.blocks, split = gl_WorkGroupID.x / t_tiles / a.blocks;
+    k3_matmul_part part = part_of(block);
+    k3_mat_args w = part.w;
+    uint r0 = (block - part.first_block) * W_ROWS;
     uint first = split * a.depth, last = min(first + a.depth, a.cols / DEPTH);
 
     uint id = gl_LocalInvocationID.x, row = min(r0 + id / 2, w.rows - 1), w_at = id / 2 * PITCH + id % 2 * 2;
@@ -182,7 +188,7 @@ void main()
         [[unroll]] for (uint i = 0; i < 2 * MI; i++)
             sum[i] = K3_MATRIX_SUM(0.0);
         span near = load_span(codes, scales, first), far = load_span(codes, scales, min(first + 1, last - 1));
-        store_span(w_at, near, e);
+        store_span(w_at, near, scales + first, e);
         store_x(0, load_x(x_first, first), load_x(x_second, first));
         near = far;
         far = load_span(codes, scales, min(first + 2, last - 1));
@@ -190,7 +196,7 @@ void main()
         barrier();
         for (uint k = first; k < last; k++) {
             uint from = (k - first) % 2 * HALF, to = HALF - from;
-            store_span(to + w_at, near, e);
+            store_span(to + w_at, near, scales + min(k + 1, last - 1), e);
             store_x(to, x0, x1);
             near = far;
             far = load_span(codes, scales, min(k + 3, last - 1));
@@ -229,9 +235,9 @@ void main()
             float y = uintBitsToFloat(tile[own + m * SUM_PITCH + lane / 4][lane % 4]) * F32(a.x_scale).at[t] * scale;
             y = y * power_of_two(e / 2) * power_of_two(e - e / 2); /* e reaches below the exponents of f32 */
             if (a.splits == 1)
-                F32(parts.at[p].y + 4ul * t * parts.at[p].stride).at[r] = y;
+                F32(part.y + 4ul * t * part.stride).at[r] = y;
             else
-                F32(a.sums + 4ul * a.rows * (uint64_t(split) * a.T + t)).at[parts.at[p].first_row + r] = y;
+                F32(a.sums + 4ul * a.rows * (uint64_t(split) * a.T + t)).at[part.first_row + r] = y;
         }
     }
 }

@@ -2,17 +2,14 @@
  * R rows at a time, the lanes of a subgroup side by side, and the next 16 before it uses these. x goes through shared memory, a section of
  * columns at a time, since the same 16 bytes stand for up to 64 floats. */
 #version 450
-#include "backend/args/matmul.h"
 #include "backend/vulkan/glsl/decode.glsl"
+#include "backend/vulkan/glsl/matmul.glsl"
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint TYPE = 0;
 layout(constant_id = 1) const uint T = 1;
 layout(constant_id = 2) const uint R = 1; /* rows of W in a block, which is a subgroup's work */
 const uint MAX_T = 8, MAX_R = 4;
-
-layout(push_constant, std430) uniform Push { k3_matmul_args a; };
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Parts { k3_matmul_part at[]; };
 
 /* Columns that a lane reads of a row at once, in 16 bytes, or 32 of f32, or 24 of int3_g64. */
 layout(constant_id = 3) const uint UNIT = 8;
@@ -28,16 +25,17 @@ void stage(uint first, uint n)
             x_shared[t * PITCH + v + v / 8] = F32x4(a.x + 4ul * (uint64_t(t) * a.cols + first)).at[v];
 }
 
+/* As it comes from memory: nothing is computed from it before it is used, a step later. */
 struct unit {
     uvec4 low, high; /* high: the second half of 32 bytes, words 4 and 5 of 24 */
-    float scale;     /* of a group; 1 where there is none */
+    uint scale;      /* f32 bits of the group's scale, or the word around its e8m0 byte */
 };
 
 unit load_unit(uint64_t row, uint64_t scale, uint i)
 {
     unit u;
     u.high = uvec4(0);
-    u.scale = 1.0;
+    u.scale = 0;
     if (TYPE == K3_F32) {
         u.low = U32x4(row).at[2 * i];
         u.high = U32x4(row).at[2 * i + 1];
@@ -48,12 +46,20 @@ unit load_unit(uint64_t row, uint64_t scale, uint i)
         u.low = U32x4(row).at[i];
     }
     if (TYPE == K3_MXFP4)
-        u.scale = k3_e8m0(k3_load_byte(scale + i));
+        u.scale = k3_word_around(scale + i);
     else if (TYPE == K3_INT4_G64)
-        u.scale = k3_load_f32(scale + 4 * (i / 2));
+        u.scale = U32(scale).at[i / 2];
     else if (TYPE == K3_INT3_G64)
-        u.scale = k3_load_f32(scale + 4 * i);
+        u.scale = U32(scale).at[i];
     return u;
+}
+
+/* What the sum of a unit's products is multiplied by, if that is not the whole row's. */
+float scale_of(unit u, uint64_t scale, uint i)
+{
+    if (TYPE == K3_MXFP4)
+        return k3_e8m0(k3_byte_in(u.scale, scale + i));
+    return TYPE == K3_INT4_G64 || TYPE == K3_INT3_G64 ? uintBitsToFloat(u.scale) : 1.0;
 }
 
 /* Columns 8j .. 8j+7 of a unit. */
@@ -79,10 +85,10 @@ void decode_chunk(unit u, uint j, out vec4 first, out vec4 second)
     }
 }
 
-/* The sums of one unit of R rows with T rows of x; `at` is the unit's place in the section. */
-void add_unit(unit u[MAX_R], uint at, inout float sum[MAX_R * MAX_T])
+/* Adds the products of a unit of R rows with T rows of x; `at` is the unit's place in the section. */
+void add_unit(unit u[MAX_R], float scale[MAX_R], uint at, inout float sum[MAX_R * MAX_T])
 {
-    vec4 part[MAX_R * MAX_T];
+    vec4 four[MAX_R * MAX_T];
     uint v = at * (UNIT / 4);
     v += v / 8;
     [[unroll]] for (uint j = 0; j < UNIT / 8; j++) {
@@ -94,15 +100,15 @@ void add_unit(unit u[MAX_R], uint at, inout float sum[MAX_R * MAX_T])
             vec4 x0 = x_shared[place], x1 = x_shared[place + 1];
             [[unroll]] for (uint r = 0; r < R; r++) {
                 uint i = r * MAX_T + t;
-                part[i] = j == 0 ? first[r] * x0 : fma(first[r], x0, part[i]);
-                part[i] = fma(second[r], x1, part[i]);
+                four[i] = j == 0 ? first[r] * x0 : fma(first[r], x0, four[i]);
+                four[i] = fma(second[r], x1, four[i]);
             }
         }
     }
     [[unroll]] for (uint r = 0; r < R; r++)
         [[unroll]] for (uint t = 0; t < T; t++) {
-            vec4 p = part[r * MAX_T + t];
-            sum[r * MAX_T + t] = fma(((p.x + p.y) + (p.z + p.w)) * k3_unit(TYPE), u[r].scale, sum[r * MAX_T + t]);
+            vec4 p = four[r * MAX_T + t];
+            sum[r * MAX_T + t] = fma(((p.x + p.y) + (p.z + p.w)) * k3_unit(TYPE), scale[r], sum[r * MAX_T + t]);
         }
 }
 
@@ -111,12 +117,9 @@ void block_of_rows(uint block)
 {
     bool live = block < a.blocks;
     block = min(block, a.blocks - 1);
-    Parts parts = Parts(a.parts);
-    uint p = 0;
-    while (p + 1 < a.n_parts && parts.at[p + 1].first_block <= block)
-        p++;
-    k3_mat_args w = parts.at[p].w;
-    uint row = (block - parts.at[p].first_block) * R;
+    k3_matmul_part part = part_of(block);
+    k3_mat_args w = part.w;
+    uint row = (block - part.first_block) * R;
     uint64_t codes[MAX_R], scales[MAX_R];
     float sum[MAX_R * MAX_T];
     [[unroll]] for (uint r = 0; r < R; r++) {
@@ -128,6 +131,7 @@ void block_of_rows(uint block)
     for (uint first = 0; first < a.cols; first += SECTION) {
         uint n = min(SECTION, a.cols - first), from = first / UNIT, units = n / UNIT, at = gl_SubgroupInvocationID;
         unit now[MAX_R], next[MAX_R];
+        float scale[MAX_R];
         [[unroll]] for (uint r = 0; r < R; r++)
             next[r] = load_unit(codes[r], scales[r], from + min(at, units - 1));
         barrier();
@@ -136,16 +140,17 @@ void block_of_rows(uint block)
         for (; at < units; at += gl_SubgroupSize) {
             [[unroll]] for (uint r = 0; r < R; r++) {
                 now[r] = next[r];
+                scale[r] = scale_of(now[r], scales[r], from + at);
                 next[r] = load_unit(codes[r], scales[r], from + min(at + gl_SubgroupSize, units - 1));
             }
-            add_unit(now, at, sum);
+            add_unit(now, scale, at, sum);
         }
     }
     [[unroll]] for (uint r = 0; r < R; r++)
         [[unroll]] for (uint t = 0; t < T; t++) {
             float y = subgroupAdd(sum[r * MAX_T + t]);
             if (live && subgroupElect() && row + r < w.rows)
-                F32(parts.at[p].y + 4ul * t * parts.at[p].stride).at[row + r] = y * k3_row_scale(TYPE, scales[r]);
+                F32(part.y + 4ul * t * part.stride).at[row + r] = y * k3_row_scale(TYPE, scales[r]);
         }
 }
 

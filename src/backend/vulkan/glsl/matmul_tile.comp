@@ -1,16 +1,13 @@
 /* y[t][r] = sum_c W[r, c] x[t][c] in plain f32 for any number of rows, any type and alignment. A workgroup makes a tile of ROWS rows of W by
  * 16 Q rows of x, DEPTH columns at a time: each weight is decoded once for all rows of the tile. */
 #version 450
-#include "backend/args/matmul.h"
 #include "backend/vulkan/glsl/decode.glsl"
+#include "backend/vulkan/glsl/matmul.glsl"
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint TYPE = 0;
 layout(constant_id = 1) const uint Q = 4; /* rows of x an invocation makes: 1 to 4 */
 const uint ROWS = 64, DEPTH = 16, MAX_Q = 4;
-
-layout(push_constant, std430) uniform Push { k3_matmul_args a; };
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Parts { k3_matmul_part at[]; };
 
 /* w_tile[column][i] holds rows 4i .. 4i+3; one element a column more than needed, for the banks. */
 const uint W_PITCH = ROWS / 4 + 1, X_PITCH = 16 * MAX_Q + 1;
@@ -19,15 +16,13 @@ shared float x_tile[DEPTH * X_PITCH];
 
 void main()
 {
-    uint t_tiles = (a.T + 16 * Q - 1) / (16 * Q), block = gl_WorkGroupID.x / t_tiles, t0 = gl_WorkGroupID.x % t_tiles * 16 * Q, p = 0;
-    Parts parts = Parts(a.parts);
-    while (p + 1 < a.n_parts && parts.at[p + 1].first_block <= block)
-        p++;
-    k3_mat_args w = parts.at[p].w;
-    uint r0 = (block - parts.at[p].first_block) * ROWS;
+    uint t_tiles = (a.T + 16 * Q - 1) / (16 * Q), block = gl_WorkGroupID.x / t_tiles, t0 = gl_WorkGroupID.x % t_tiles * 16 * Q;
+    k3_matmul_part part = part_of(block);
+    k3_mat_args w = part.w;
+    uint r0 = (block - part.first_block) * ROWS;
     uint low = gl_LocalInvocationID.x % 16, high = gl_LocalInvocationID.x / 16;
 
-    vec4 sum[MAX_Q], part[MAX_Q];
+    vec4 sum[MAX_Q], tile_sum[MAX_Q];
     [[unroll]] for (uint q = 0; q < Q; q++)
         sum[q] = vec4(0.0);
     for (uint c0 = 0; c0 < a.cols; c0 += DEPTH) {
@@ -47,14 +42,14 @@ void main()
         barrier();
         /* adding: `low` is four rows of W, `high` is Q rows of x. The sum of DEPTH products first: long rows lose less. */
         [[unroll]] for (uint q = 0; q < Q; q++)
-            part[q] = vec4(0.0);
+            tile_sum[q] = vec4(0.0);
         for (uint k = 0; k < DEPTH; k++) {
             vec4 weights = w_tile[k * W_PITCH + low];
             [[unroll]] for (uint q = 0; q < Q; q++)
-                part[q] = fma(weights, vec4(x_tile[k * X_PITCH + Q * high + q]), part[q]);
+                tile_sum[q] = fma(weights, vec4(x_tile[k * X_PITCH + Q * high + q]), tile_sum[q]);
         }
         [[unroll]] for (uint q = 0; q < Q; q++)
-            sum[q] += part[q];
+            sum[q] += tile_sum[q];
         barrier();
     }
     [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -65,7 +60,7 @@ void main()
         [[unroll]] for (uint q = 0; q < Q; q++) {
             uint t = t0 + Q * high + q;
             if (t < a.T)
-                F32(parts.at[p].y + 4ul * (uint64_t(t) * parts.at[p].stride)).at[row] = sum[q][i] * scale;
+                F32(part.y + 4ul * t * part.stride).at[row] = sum[q][i] * scale;
         }
     }
 }
