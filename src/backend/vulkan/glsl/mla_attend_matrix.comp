@@ -14,6 +14,7 @@
  * Queries and weights are rounded to 11 bits, a score is off by about 2^-12 of the root of the sum of its squared terms. */
 #version 450
 #extension GL_KHR_shader_subgroup_shuffle : require
+#define K3_WITHOUT_GROUP_SUMS
 #include "mla.glsl"
 #include "matrix.glsl"
 
@@ -29,6 +30,7 @@ const uint COLUMNS = 4;                      /* fragments across the channels of
 const uint HALF = WIDTH / 32;                /* fragments along half of the channels */
 const float SLACK = 8.0;
 
+/* 48904 of 49152 bytes, with that of mla.glsl. */
 shared uvec4 rows[2 * STEP * PITCH];
 shared uvec4 scores[2 * PAIRS * STEP / 4]; /* f32 [half of the channels, pair, row] */
 shared uvec2 weights[PAIRS * 6];           /* f16 [pair, row], 8 values between pairs are not used */
