@@ -168,6 +168,7 @@ static k3_status draw(sink *s, k3_chat_parser *parser, k3_error *err)
                              : k3_sampler_pick(a->sampler, &id, k3_session_logits(a->session), (size_t)info->vocab_size, err);
         if (status != K3_OK)
             return status;
+        app_show_notice(a->engine, a->options);
         app_add_id(&answer->ids, id);
         if (parser)
             status = k3_chat_parser_push(parser, id, &done, err);

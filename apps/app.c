@@ -25,7 +25,10 @@ int app_open_engine(k3_engine **out, const app_options *options)
                         .exact = options->exact,
                         .threads = (int)options->threads,
                         .chunk_rows = (int)options->chunk_rows,
-                        .progress = app_progress};
+                        .progress = app_progress,
+                        .vram = options->vram,
+                        .expert_devices = options->expert_devices,
+                        .timing = options->stats};
     if (options->quiet)
         app_progress_quiet();
     k3_status status = k3_engine_open(out, options->model, &config, &err);
@@ -35,6 +38,27 @@ int app_open_engine(k3_engine **out, const app_options *options)
     if (!options->quiet)
         fprintf(stderr, "k3: %s\n", k3_engine_info(*out)->plan);
     return APP_OK;
+}
+
+void app_show_notice(const k3_engine *engine, const app_options *options)
+{
+    static char shown[512];
+    const char *notice = k3_engine_info(engine)->notice;
+    if (!notice || strcmp(notice, shown) == 0)
+        return;
+    snprintf(shown, sizeof shown, "%s", notice);
+    app_progress_end();
+    app_end_thinking();
+    fprintf(stderr, "k3: %s\n", notice);
+    if (!options->quiet)
+        fprintf(stderr, "k3: %s\n", k3_engine_info(engine)->plan);
+}
+
+void app_close_engine(k3_engine *engine, const app_options *options)
+{
+    if (engine)
+        app_show_notice(engine, options);
+    k3_engine_close(engine);
 }
 
 void app_add_id(k3_tokens *tokens, int32_t id)

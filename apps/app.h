@@ -11,6 +11,11 @@ int app_fail(const k3_error *err);
 /* Opens the engine with progress on stderr, then its plan line there. Returns APP_OK or an exit status after a message. */
 int app_open_engine(k3_engine **out, const app_options *options);
 
+/* Tells on stderr, once, what the engine did after a device failed. */
+void app_show_notice(const k3_engine *engine, const app_options *options);
+/* Shows what there is to tell, and closes. */
+void app_close_engine(k3_engine *engine, const app_options *options);
+
 /* Appends the ids of a text "1,2,3". Returns APP_OK or APP_USAGE after a message. */
 int app_parse_ids(k3_tokens *out, const char *verb, const char *text);
 void app_add_id(k3_tokens *tokens, int32_t id);
@@ -18,6 +23,7 @@ void app_add_id(k3_tokens *tokens, int32_t id);
 int app_run(const app_options *options);
 int app_eval(const app_options *options);
 int app_bench(const app_options *options);
+int app_devices(const app_options *options);
 int app_inspect(const app_options *options);
 
 extern const app_verb app_verbs[];

@@ -196,6 +196,6 @@ int app_eval(const app_options *options)
         fputs(text, stderr);
         free(text);
     }
-    k3_engine_close(engine);
+    app_close_engine(engine, options);
     return status;
 }

@@ -131,6 +131,23 @@ static int set_number(void *field, const app_verb *verb, const app_option *o, co
     return APP_OK;
 }
 
+/* Bytes: a number, then nothing or K, M, G, T for powers of 1024. */
+static int set_size(uint64_t *field, const app_verb *verb, const app_option *o, const char *value)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double x = strtod(value, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (unit)
+        end++;
+    for (long power = unit ? unit - units + 1 : 0; power > 0; power--)
+        x *= 1024;
+    if (*value < '0' || *value > '9' || *end || !(x < 1e18))
+        return refuse(verb, o, value, "a size such as 512M or 4G");
+    *field = (uint64_t)x;
+    return APP_OK;
+}
+
 static int set(app_options *out, const app_verb *verb, const app_option *o, const char *value)
 {
     void *field = (char *)out + o->at;
@@ -158,6 +175,8 @@ static int set(app_options *out, const app_verb *verb, const app_option *o, cons
         if (*value < '0' || *value > '9' || *end || errno)
             return refuse(verb, o, value, "a whole number from 0 to 18446744073709551615");
         return APP_OK;
+    case APP_SIZE:
+        return set_size(field, verb, o, value);
     }
     return APP_USAGE;
 }
@@ -220,7 +239,7 @@ void app_options_help(const app_verb *verb)
             const app_option *o = &verb->themes[t]->options[i];
             char name[48];
             snprintf(name, sizeof name, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
-            printf("  %-18s %s", name, o->help);
+            printf("  %-21s %s", name, o->help);
             if (o->standard)
                 printf(" [%s]", o->standard);
             putchar('\n');

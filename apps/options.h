@@ -16,7 +16,8 @@ typedef struct app_options {
     uint64_t seed;
     const char **stops; /* [n_stops]; app_options_free */
     size_t n_stops;
-    const char *backend, *trunk;
+    const char *backend, *trunk, *expert_devices;
+    uint64_t vram;
     int exact;
     long threads, chunk_rows;
     int print_ids, stats, json, show_failures;
@@ -24,7 +25,7 @@ typedef struct app_options {
     long n_prompt, n_repeats;
 } app_options;
 
-typedef enum app_option_kind { APP_FLAG, APP_TEXT, APP_WORD, APP_LIST, APP_COUNT, APP_NUMBER, APP_SEED } app_option_kind;
+typedef enum app_option_kind { APP_FLAG, APP_TEXT, APP_WORD, APP_LIST, APP_COUNT, APP_NUMBER, APP_SEED, APP_SIZE } app_option_kind;
 
 typedef struct app_option {
     const char *name, *value; /* "--top-p", "P"; value is NULL for a flag */

@@ -174,6 +174,6 @@ int app_run(const app_options *options)
     k3_tokens_free(&j.prompt);
     k3_session_close(j.session);
     k3_sampler_close(j.sampler);
-    k3_engine_close(j.engine);
+    app_close_engine(j.engine, options);
     return status;
 }

@@ -4,11 +4,18 @@
 #define AT(field) offsetof(app_options, field)
 
 static const app_option engine_options[] = {
-    {"--backend", "NAME", APP_TEXT, AT(backend), 0, 0, "auto", "auto, cpu, or cpu:LEVEL with scalar, avx2, avx512: what computes"},
+    {"--backend", "NAME", APP_TEXT, AT(backend), 0, 0, "auto",
+     "what computes: cpu, cpu:LEVEL with scalar, avx2, avx512; vulkan, vulkan:DEVICE with a number or a part of a name from `k3 "
+     "devices`. auto: a GPU that is no software, else the CPU"},
     {"--threads", "N", APP_COUNT, AT(threads), 0, 4096, "0", "threads that compute; 0: one for each core this process may use"},
+    {"--vram", "SIZE", APP_SIZE, AT(vram), 0, 0, "what is free",
+     "memory to use of each device, such as 512M or 24G; experts take what is left"},
+    {"--expert-devices", "LIST", APP_TEXT, AT(expert_devices), 0, 0, NULL,
+     "further devices that hold routed experts, separated by commas, such as vulkan:1,vulkan:2"},
     {"--trunk", "T", APP_WORD, AT(trunk), 0, 0, "auto", "auto or bf16 or int8 or int4: precision of the matrices outside the experts"},
     {"--exact", NULL, APP_FLAG, AT(exact), 0, 0, NULL, "the reference arithmetic: bf16 trunk as stored, float32 activations and caches"},
-    {"--chunk", "N", APP_COUNT, AT(chunk_rows), 0, 65536, "0", "prompt tokens computed at once; 0: chosen. Any value gives the same bits"},
+    {"--chunk", "N", APP_COUNT, AT(chunk_rows), 0, 65536, "0",
+     "prompt tokens computed at once; 0: chosen. On the CPU any value gives the same bits"},
 };
 
 static const app_option sampling_options[] = {
@@ -37,7 +44,7 @@ static const app_option run_input[] = {
 static const app_option run_output[] = {
     {"--print-ids", NULL, APP_FLAG, AT(print_ids), 0, 0, NULL,
      "print the new token ids in one line, separated by commas, the one that ended the answer included, and nothing else"},
-    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "rates, and time for each operation, on stderr"},
+    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "rates, time for each operation, and who computed the experts, on stderr"},
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan, progress or thinking on stderr"},
 };
 static const app_option eval_input[] = {
@@ -91,6 +98,7 @@ const app_verb app_verbs[] = {
      "measure speed\n\nPrefill and decode rates, weight bytes that one token reads, and the share of what this machine's memory can\n"
      "deliver, measured in the same run.",
      app_bench, bench_themes, COUNT(bench_themes), 1},
+    {"devices", "", "list what can compute: GPUs by number and name, and the CPU", app_devices, NULL, 0, 0},
     {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
 };
 const size_t app_n_verbs = COUNT(app_verbs);

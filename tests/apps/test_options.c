@@ -26,7 +26,7 @@ static void an_unknown_verb_is_named_with_its_nearest(void **state)
 {
     (void)state;
     check_usage(RUN("rnu", TINY), "k3: unknown verb rnu; did you mean run?\n");
-    check_usage(RUN("frobnicate"), "k3: unknown verb frobnicate; run, eval, bench, inspect, help or version wanted\n");
+    check_usage(RUN("frobnicate"), "k3: unknown verb frobnicate; run, eval, bench, devices, inspect, help or version wanted\n");
 }
 
 static void a_value_out_of_range_is_refused_by_name(void **state)
@@ -48,6 +48,10 @@ static void a_value_out_of_range_is_refused_by_name(void **state)
         {"--seed", "18446744073709551616", "k3 run: --seed 18446744073709551616: a whole number from 0 to 18446744073709551615 wanted\n"},
         {"--trunk", "int3", "k3 run: --trunk int3: auto or bf16 or int8 or int4 wanted\n"},
         {"--effort", "max or", "k3 run: --effort max or: low or high or max wanted\n"},
+        {"--vram", "4X", "k3 run: --vram 4X: a size such as 512M or 4G wanted\n"},
+        {"--vram", "-1", "k3 run: --vram -1: a size such as 512M or 4G wanted\n"},
+        {"--vram", "G", "k3 run: --vram G: a size such as 512M or 4G wanted\n"},
+        {"--vram", "4GB", "k3 run: --vram 4GB: a size such as 512M or 4G wanted\n"},
         {"--stop", "", "k3 run: --stop \"\": a text that is not empty wanted\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -81,10 +85,11 @@ static void wrong_ids_are_shown(void **state)
 static void help_goes_to_stdout_and_names_every_option_with_its_default(void **state)
 {
     (void)state;
-    static const char *const options[] = {"-p TEXT",   "--prompt-file F", "--ids 1,2,3", "--chat",         "--system S",
-                                          "-n N",      "--temp T",        "--top-p P",   "--top-k K",      "--min-p P",
-                                          "--seed S",  "--stop TEXT",     "--exact",     "--backend NAME", "--threads N",
-                                          "--trunk T", "--print-ids",     "--stats",     "[0.95]",         "[auto]"};
+    static const char *const options[] = {
+        "-p TEXT",     "--prompt-file F", "--ids 1,2,3", "--chat",    "--system S",  "-n N",
+        "--temp T",    "--top-p P",       "--top-k K",   "--min-p P", "--seed S",    "--stop TEXT",
+        "--exact",     "--backend NAME",  "--threads N", "--trunk T", "--vram SIZE", "--expert-devices LIST",
+        "--print-ids", "--stats",         "[0.95]",      "[auto]"};
     process_result r = RUN("run", "--help"), same = RUN("help", "run");
     assert_int_equal(r.status, 0);
     assert_string_equal(r.err, "");
