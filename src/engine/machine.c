@@ -89,7 +89,14 @@ static void choose(k3_engine *engine, uint64_t room)
 static k3_status bring_up(k3_engine *engine, const char *name, const char *devices, k3_error *err)
 {
     const k3_config *c = &engine->config;
-    k3_backend_config backend = {.name = name, .threads = c->threads, .exact = c->exact, .timing = c->timing, .vram = c->vram};
+    k3_backend_config backend = {.name = name,
+                                 .threads = c->threads,
+                                 .exact = c->exact,
+                                 .timing = c->timing,
+                                 .self_test = 1,
+                                 .vram = c->vram,
+                                 .progress = c->progress,
+                                 .user = c->user};
     char note[sizeof engine->note];
     K3_TRY(engine->open_backend(&engine->be, &backend, note, sizeof note, err));
     engine->was_device = engine->be->is_device;
