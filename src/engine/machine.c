@@ -71,10 +71,11 @@ static void describe(k3_engine *engine)
         snprintf(where, sizeof where, "mapped, %d of %d in device memory, room there for %d", resident, all, slots);
     if (engine->be->is_device)
         snprintf(memory, sizeof memory, ", device memory %.2f of %.2f GB", (double)info.used * 1e-9, (double)info.budget * 1e-9);
-    snprintf(engine->plan, sizeof engine->plan, "%s, trunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass%s%s",
-             engine->be->describe(engine->be), k3_trunk_name(engine->trunk), engine->config.exact ? " (exact)" : "",
-             (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, memory, k3_type_name(engine->cache_type),
-             engine->chunk_rows, *engine->note ? "; no GPU: " : "", engine->note);
+    const char *note = engine->note;
+    snprintf(engine->plan, sizeof engine->plan, "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass",
+             engine->be->describe(engine->be), *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk),
+             engine->config.exact ? " (exact)" : "", (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, memory,
+             k3_type_name(engine->cache_type), engine->chunk_rows);
 }
 
 /* Trunk precision and rows a pass are chosen once: a machine brought up later has to do the same work. */
