@@ -93,12 +93,9 @@ void load_queries(k3_tile tile, uint me)
         uint exponent = clamp(floatBitsToUint(most.x) >> 23, 15u, 254u);
         float scale = uintBitsToFloat(268u - exponent << 23);
         [[unroll]] for (uint k = 0u; k < 9u; k++) {
-            uvec2 halves = uvec2(packHalf2x16(x[m][k].xy * scale), packHalf2x16(x[m][k].zw * scale));
-            uint at = me / 16u * PITCH + lane / 2u + 8u * k;
-            if (lane % 2u == 0u)
-                rows[at].xy = halves;
-            else
-                rows[at].zw = halves;
+            uint at = me / 16u * PITCH + lane / 2u + 8u * k, half_at = lane % 2u * 2u;
+            rows[at][half_at] = packHalf2x16(x[m][k].xy * scale);
+            rows[at][half_at + 1u] = packHalf2x16(x[m][k].zw * scale);
         }
         if (lane == 0u)
             keep[(16u * m + me / 16u) * 4u].x = exponent - 14u << 23;
