@@ -35,15 +35,31 @@ static void make_prompt(int32_t *ids, size_t n, int vocab)
     }
 }
 
-static k3_status run_once(double *prefill, double *decode, k3_session *session, k3_sampler *sampler, const int32_t *prompt, size_t n_prompt,
-                          size_t n_new, size_t vocab, k3_error *err)
+/* Time for each operation since the last call, on stderr; `what` NULL: forgets it. */
+static void print_operations(k3_engine *engine, const char *what, size_t n_tokens)
 {
+    enum { SIZE = 16384 };
+    char *text = app_alloc(SIZE, 1);
+    k3_engine_stats(engine, text, SIZE, 1);
+    if (what)
+        fprintf(stderr, "%s of %zu tokens\n%s", what, n_tokens, text);
+    free(text);
+}
+
+/* timed: NULL, or the engine whose operations are printed for each half. */
+static k3_status run_once(double *prefill, double *decode, k3_engine *timed, k3_session *session, k3_sampler *sampler,
+                          const int32_t *prompt, size_t n_prompt, size_t n_new, size_t vocab, k3_error *err)
+{
+    if (timed)
+        print_operations(timed, NULL, 0);
     k3_status status = k3_session_rewind(session, 0, err);
     double started = app_seconds();
     if (status == K3_OK)
         status = k3_session_append(session, prompt, n_prompt, err);
     double prefilled = app_seconds();
     app_progress_end();
+    if (timed && status == K3_OK)
+        print_operations(timed, "prefill", n_prompt);
     int32_t id = 0;
     if (status == K3_OK)
         status = k3_sampler_pick(sampler, &id, k3_session_logits(session), vocab, err);
@@ -56,14 +72,17 @@ static k3_status run_once(double *prefill, double *decode, k3_session *session, 
     }
     *prefill = prefilled - started;
     *decode = app_seconds() - prefilled;
+    if (timed && status == K3_OK)
+        print_operations(timed, "decode", n_new);
     return status;
 }
 
-static void print(const figures *f, const k3_info *info, const app_options *o, size_t n_prompt, size_t n_new)
+static void print(k3_engine *engine, const figures *f, const app_options *o, size_t n_prompt, size_t n_new)
 {
+    const k3_info *info = k3_engine_info(engine);
     size_t n = (size_t)o->n_repeats;
     double prefill = (double)n_prompt / median(f->prefill, n), decode = (double)n_new / median(f->decode, n);
-    double rate = k3_memory_rate((int)o->threads), moved = decode * (double)info->token_bytes;
+    double rate = k3_memory_rate(engine), moved = decode * (double)info->token_bytes;
     app_buffer b = {0};
     char line[512];
     if (o->json) {
@@ -90,6 +109,17 @@ static void print(const figures *f, const k3_info *info, const app_options *o, s
     app_buffer_free(&b);
 }
 
+/* Figures of which some are a device's and some the CPU's say nothing. */
+static k3_status check_one_machine(const k3_engine *engine, k3_error *err)
+{
+    const char *notice = k3_engine_info(engine)->notice;
+    if (!notice)
+        return K3_OK;
+    err->status = K3_E_DEVICE;
+    snprintf(err->text, sizeof err->text, "bench: %s", notice);
+    return K3_E_DEVICE;
+}
+
 static int measure(k3_engine *engine, const app_options *o)
 {
     static const k3_sampling greedy = {.top_p = 1};
@@ -107,17 +137,15 @@ static int measure(k3_engine *engine, const app_options *o)
     if (status == K3_OK)
         status = k3_sampler_open(&sampler, &greedy, &err);
     if (status == K3_OK)
-        status = run_once(&f.first_prefill, &unused, session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
+        status = run_once(&f.first_prefill, &unused, NULL, session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
     for (size_t i = 0; status == K3_OK && i < n; i++)
-        status = run_once(&f.prefill[i], &f.decode[i], session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
+        status = run_once(&f.prefill[i], &f.decode[i], NULL, session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
     if (status == K3_OK)
-        print(&f, info, o, n_prompt, n_new);
-    if (status == K3_OK && o->stats) {
-        char *text = app_alloc(16384, 1);
-        k3_engine_stats(engine, text, 16384, 0);
-        fputs(text, stderr);
-        free(text);
-    }
+        status = check_one_machine(engine, &err);
+    if (status == K3_OK)
+        print(engine, &f, o, n_prompt, n_new);
+    if (status == K3_OK && o->stats)
+        status = run_once(&unused, &unused, engine, session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
     k3_sampler_close(sampler);
     k3_session_close(session);
     free(prompt);
@@ -132,6 +160,6 @@ int app_bench(const app_options *options)
     int status = app_open_engine(&engine, options);
     if (status == APP_OK)
         status = measure(engine, options);
-    k3_engine_close(engine);
+    app_close_engine(engine, options);
     return status;
 }

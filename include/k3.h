@@ -73,8 +73,9 @@ void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset);
 k3_status k3_inspect(char **text, const char *model, k3_error *err);
 /* The devices that a backend can be opened on, one a line. `text` is malloc'd and freed by the caller. */
 k3_status k3_devices(char **text, k3_error *err);
-/* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
-double k3_memory_rate(int threads);
+/* Bytes per second of the memory that the engine computes from, measured now: what its threads read of the host's, or what a copy inside
+ * the device reads and writes. 0: the device had no room to tell. */
+double k3_memory_rate(k3_engine *engine);
 
 /* ---- text --------------------------------------------------------------------------------------------- */
 

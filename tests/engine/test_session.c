@@ -1,4 +1,5 @@
 /* What k3.h promises of engines and sessions, on a tiny checkpoint written by the test. */
+#include "backend/backend.h"
 #include "k3.h"
 #include "support/tiny_checkpoint.h"
 
@@ -510,10 +511,15 @@ static void the_engine_tells_what_it_holds(void **state)
 static void the_memory_rate_is_a_rate(void **state)
 {
     (void)state;
-    double one = k3_memory_rate(1), all = k3_memory_rate(0);
+    double one = k3_cpu_memory_rate(1), all = k3_cpu_memory_rate(0);
     assert_true(one > 1e8 && one < 1e13);
     assert_true(all > 1e8 && all < 1e13);
-    assert_true(k3_memory_rate(-1) == 0);
+    assert_true(k3_cpu_memory_rate(-1) == 0);
+    k3_config config = {.backend = "cpu", .threads = 1};
+    k3_engine *engine = open_engine(&config);
+    double of_engine = k3_memory_rate(engine);
+    assert_true(of_engine > 1e8 && of_engine < 1e13);
+    k3_engine_close(engine);
 }
 
 static int setup(void **state)
