@@ -26,6 +26,9 @@ void must_sync(k3_backend *be);
 void keep_track(void);
 void release_tracked(k3_backend *be);
 
+/* From now on a buffer that there is no memory for is no place at all, and the failure stays with the backend. */
+void allow_failures(int yes);
+
 k3_ref new_bytes(k3_backend *be, size_t bytes);
 k3_ref put_bytes(k3_backend *be, const void *data, size_t bytes);
 k3_ref put_floats(k3_backend *be, const float *data, size_t n);

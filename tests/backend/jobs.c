@@ -21,10 +21,10 @@ static int next_piece(piece *p, const job *j, const int **pieces)
     return 1;
 }
 
-/* A place for n floats, displaced by one float if the job asks for odd places. */
+/* A place for n floats, displaced if the job asks for odd places. */
 static k3_ref output(k3_backend *be, const job *j, size_t n)
 {
-    return k3_at(new_floats(be, n + 1), j->odd ? sizeof(float) : 0);
+    return k3_at(new_floats(be, n + (size_t)j->odd), (uint64_t)j->odd * sizeof(float));
 }
 
 /* Such a place with random floats, each of which goes through `map` if there is one. */

@@ -11,7 +11,7 @@ typedef struct job {
     int n_sequences; /* the rows belong to that many sequences, in order */
     int a, b;        /* what the op makes of them: columns, heads, ... */
     k3_type type;    /* of weights */
-    int odd;         /* tensors lie at odd places */
+    int odd;         /* tensors lie at odd places: activations so many floats further, matrices a byte */
 } job;
 
 typedef struct job_result {

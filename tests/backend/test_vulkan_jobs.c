@@ -48,8 +48,10 @@ static job make_job(const job_op *op, int round, k3_type type)
         int granule = k3_type_granule(type);
         j.a = (j.a + granule - 1) / granule * granule;
     }
-    if (strncmp(op->name, "kda_", 4) == 0 && strcmp(op->name, "kda_gate"))
-        j.a = 4 + j.a % 150 / 4 * 4; /* a device takes heads of a multiple of 4 */
+    if (strncmp(op->name, "kda_", 4) == 0 && strcmp(op->name, "kda_gate")) { /* a device takes heads of a multiple of 4, so placed */
+        j.a = 4 + j.a % 150 / 4 * 4;
+        j.odd *= 4;
+    }
     if (round == 5)
         j.T = 1; /* decode */
     if (strcmp(op->name, "matmul") == 0 && round == 4)

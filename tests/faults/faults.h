@@ -15,10 +15,10 @@
  *   fail_device=1            vkCreateDevice fails
  *   lost_submit=N lost_wait=N                    the device is lost at the n-th submission or wait and stays so
  *   drop_barrier=N           the n-th barrier is left out
- *   heaps=d32:h16:v8         memory heaps in MiB: device, host, both
+ *   heaps=d32:h16:v8         memory heaps in MiB: device, host, both; with the extensions for budget and priority
  *   budget=N:N               bytes that each heap may hold; overcommit=1: going past that loses the device at the next submission
  *   time=1                   each submission is waited for and timed
- *   falsify=NAME             kernels whose SPIR-V names this do nothing
+ *   falsify=N                the kernel whose SPIR-V words have this hash (FNV-1a, a word at a time) does nothing
  *   report=PATH              counters are written there when the instance goes */
 #ifndef K3_TESTS_FAULTS_H
 #define K3_TESTS_FAULTS_H
@@ -27,8 +27,9 @@
 
 /* Replaces what was asked for and sets the counters to 0. */
 typedef void k3_faults_configure_fn(const char *text);
-/* Counters: instances, devices, allocate, free, live_bytes, buffers, modules, falsified, pipelines, submits, waits, dispatches, barriers,
- * copies, cache_reads, longest_us, total_us. UINT64_MAX for an unknown name. */
+/* Counters: instances, devices, allocate, priorities (allocations with one), free, live_bytes, buffers, modules, falsified, pipelines,
+ * submits, waits, dispatches, barriers, copies, cache_reads, longest_us, longest_cpu_us (of this process meanwhile), total_us. UINT64_MAX
+ * for an unknown name. */
 typedef uint64_t k3_faults_count_fn(const char *name);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { TEXT_BYTES = 1024, MAX_INSTANCES = 8, MAX_DEVICES = 8, MAX_LIVE = 4096, MAX_HEAPS = 8 };
+enum { TEXT_BYTES = 1024, MAX_INSTANCES = 8, MAX_DEVICES = 8, MAX_LIVE = 4096, MAX_HEAPS = 8, MAX_NEXT = 16 };
 
 /* ---- settings.c ------------------------------------------------------------------------------------------------- */
 
@@ -37,6 +37,7 @@ typedef enum setting {
     S_DROP_BARRIER,
     S_OVERCOMMIT,
     S_TIME,
+    S_FALSIFY,
     N_SETTINGS
 } setting;
 
@@ -44,6 +45,7 @@ typedef enum counter {
     C_INSTANCES,
     C_DEVICES,
     C_ALLOCATE,
+    C_PRIORITIES,
     C_FREE,
     C_LIVE_BYTES,
     C_BUFFERS,
@@ -57,6 +59,7 @@ typedef enum counter {
     C_COPIES,
     C_CACHE_READS,
     C_LONGEST_US,
+    C_LONGEST_CPU_US,
     C_TOTAL_US,
     N_COUNTERS
 } counter;
@@ -64,7 +67,7 @@ typedef enum counter {
 /* What was asked for, and what happened; `lock` guards the counters and the lists of living memory. */
 extern pthread_mutex_t lock;
 extern uint64_t wanted[N_SETTINGS], counts[N_COUNTERS];
-extern char hidden[TEXT_BYTES], heaps_text[TEXT_BYTES], budget_text[TEXT_BYTES], falsified[TEXT_BYTES], report[TEXT_BYTES];
+extern char hidden[TEXT_BYTES], heaps_text[TEXT_BYTES], budget_text[TEXT_BYTES], report[TEXT_BYTES];
 extern int no_devices;
 
 k3_faults_configure_fn k3_faults_configure;
@@ -95,6 +98,7 @@ typedef struct below {
     VkInstance instance;
     VkDevice device;
     PFN_vkGetInstanceProcAddr get_instance;
+    PFN_vkVoidFunction next[MAX_NEXT];
     PFN_vkGetDeviceProcAddr get_device;
     int lost, n_live;
     live memory[MAX_LIVE];
@@ -104,12 +108,16 @@ extern below instances[MAX_INSTANCES], devices[MAX_DEVICES];
 below *instance_of(const void *handle); /* also of its physical devices */
 below *device_of(const void *handle);   /* also of its queues and command buffers */
 
-/* The next layer's function of that name. */
-#define NEXT_I(b, name) ((PFN_##name)(b)->get_instance((b)->instance, #name))
+/* The next layer's function of that name. Those of an instance are looked up while it is made: afterwards the loader answers with the first
+ * layer's. */
+PFN_vkVoidFunction next_of(const below *b, const char *name);
+#define NEXT_I(b, name) ((PFN_##name)next_of(b, #name))
 #define NEXT_D(b, name) ((PFN_##name)(b)->get_device((b)->device, #name))
 
 /* The structure of a type in a pNext chain, or NULL. */
 void *chained(const void *next, VkStructureType type);
+/* Takes it out of the chain that hangs on a structure; 1 if it was there. */
+int unchain(const void *head, VkStructureType type);
 
 /* ---- memory heaps that are not there ---------------------------------------------------------------------------- */
 
@@ -127,6 +135,10 @@ uint64_t budget_of(uint32_t heap, uint64_t otherwise);
 uint32_t heap_of_type(const mock *m, uint32_t type);
 
 /* ---- what a device claims to be ------------------------------------------------------------------------------------ */
+
+/* Extensions that come with mock memory, whether or not the device has them; it is never asked for them. */
+extern const char *const mocked_extensions[];
+int is_mocked(const char *extension);
 
 /* Counts the hidden features that a chain of structures holds, and clears them if asked to. */
 int hide_features(void *chain, int clear);

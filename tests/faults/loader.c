@@ -54,6 +54,33 @@ void *chained(const void *next, VkStructureType type)
     return NULL;
 }
 
+int unchain(const void *head, VkStructureType type)
+{
+    for (VkBaseOutStructure *s = (void *)(uintptr_t)head; s->pNext; s = s->pNext)
+        if (s->pNext->sType == type) {
+            s->pNext = s->pNext->pNext;
+            return 1;
+        }
+    return 0;
+}
+
+static void find_next(below *b)
+{
+    int n = 0;
+    for (const entry *e = physical_entries; e->name && n < MAX_NEXT; e++)
+        b->next[n++] = b->get_instance(b->instance, e->name);
+}
+
+PFN_vkVoidFunction next_of(const below *b, const char *name)
+{
+    int n = 0;
+    for (const entry *e = physical_entries; e->name && n < MAX_NEXT; e++, n++)
+        if (strcmp(e->name, name) == 0)
+            return b->next[n];
+    fprintf(stderr, "fault layer: %s is not among the functions looked up\n", name);
+    abort();
+}
+
 /* ---- instance and device ---------------------------------------------------------------------------------------- */
 
 static VKAPI_ATTR VkResult VKAPI_CALL CreateInstance(const VkInstanceCreateInfo *info, const VkAllocationCallbacks *allocator,
@@ -74,18 +101,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL CreateInstance(const VkInstanceCreateInfo 
     below *b = new_below(instances, MAX_INSTANCES, key_of(*instance));
     b->instance = *instance;
     b->get_instance = get;
+    find_next(b);
     count(C_INSTANCES);
     return VK_SUCCESS;
-}
-
-static VKAPI_ATTR void VKAPI_CALL DestroyInstance(VkInstance instance, const VkAllocationCallbacks *allocator)
-{
-    if (!instance)
-        return;
-    below *b = instance_of(instance);
-    NEXT_I(b, vkDestroyInstance)(instance, allocator);
-    b->key = NULL;
-    write_report();
 }
 
 static int asks_for_hidden(const VkDeviceCreateInfo *info)
@@ -114,6 +132,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL CreateDevice(VkPhysicalDevice physical, co
     PFN_vkCreateDevice create = (PFN_vkCreateDevice)link->u.pLayerInfo->pfnNextGetInstanceProcAddr(instance, "vkCreateDevice");
     link->u.pLayerInfo = link->u.pLayerInfo->pNext;
     VkDeviceCreateInfo changed = *info;
+    const char *names[64];
+    changed.ppEnabledExtensionNames = names;
+    changed.enabledExtensionCount = 0;
+    for (uint32_t i = 0; i < info->enabledExtensionCount && i < 64; i++)
+        if (!is_mocked(info->ppEnabledExtensionNames[i]))
+            names[changed.enabledExtensionCount++] = info->ppEnabledExtensionNames[i];
+    if (is_mocked(VK_EXT_MEMORY_PRIORITY_EXTENSION_NAME))
+        unchain(&changed, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PRIORITY_FEATURES_EXT);
     if (wanted[S_TRANSFER_QUEUE]) /* the family that is not there comes last and is the same queue */
         changed.queueCreateInfoCount = 1;
     VkResult result = create(physical, &changed, allocator, device);
@@ -147,7 +173,6 @@ static const entry own_entries[] = {
     {"vkGetInstanceProcAddr", (PFN_vkVoidFunction)get_instance_proc},
     {"vkGetDeviceProcAddr", (PFN_vkVoidFunction)get_device_proc},
     ENTRY(CreateInstance),
-    ENTRY(DestroyInstance),
     ENTRY(CreateDevice),
     ENTRY(DestroyDevice),
     {NULL, NULL},

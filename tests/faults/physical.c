@@ -208,18 +208,32 @@ static VKAPI_ATTR void VKAPI_CALL GetPhysicalDeviceFeatures(VkPhysicalDevice phy
 static VKAPI_ATTR void VKAPI_CALL GetPhysicalDeviceFeatures2(VkPhysicalDevice physical, VkPhysicalDeviceFeatures2 *f)
 {
     NEXT_I(instance_of(physical), vkGetPhysicalDeviceFeatures2)(physical, f);
+    VkPhysicalDeviceMemoryPriorityFeaturesEXT *priority = chained(f->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PRIORITY_FEATURES_EXT);
+    if (priority && is_mocked(VK_EXT_MEMORY_PRIORITY_EXTENSION_NAME))
+        priority->memoryPriority = VK_TRUE;
     hide_features(f, 1);
+}
+
+const char *const mocked_extensions[] = {VK_EXT_MEMORY_BUDGET_EXTENSION_NAME, VK_EXT_MEMORY_PRIORITY_EXTENSION_NAME, NULL};
+
+int is_mocked(const char *extension)
+{
+    for (int i = 0; mocked_extensions[i]; i++)
+        if (strcmp(mocked_extensions[i], extension) == 0)
+            return *heaps_text || *budget_text;
+    return 0;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL EnumerateDeviceExtensionProperties(VkPhysicalDevice physical, const char *layer, uint32_t *n,
                                                                          VkExtensionProperties *list)
 {
-    PFN_vkEnumerateDeviceExtensionProperties next = NEXT_I(instance_of(physical), vkEnumerateDeviceExtensionProperties);
-    uint32_t n_all = 0, n_kept = 0;
-    VkResult result = next(physical, layer, &n_all, NULL);
-    VkExtensionProperties *all = calloc(n_all + 1, sizeof *all);
-    if (result == VK_SUCCESS)
-        result = next(physical, layer, &n_all, all);
+    enum { MOST = 1024 };
+    static VkExtensionProperties all[MOST];
+    uint32_t n_all = MOST - 2, n_kept = 0;
+    VkResult result = NEXT_I(instance_of(physical), vkEnumerateDeviceExtensionProperties)(physical, layer, &n_all, all);
+    for (int i = 0; mocked_extensions[i]; i++)
+        if (is_mocked(mocked_extensions[i]))
+            snprintf(all[n_all++].extensionName, VK_MAX_EXTENSION_NAME_SIZE, "%s", mocked_extensions[i]);
     for (uint32_t i = 0; i < n_all; i++) {
         if (is_hidden(all[i].extensionName))
             continue;
@@ -227,7 +241,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL EnumerateDeviceExtensionProperties(VkPhysi
             list[n_kept] = all[i];
         n_kept++;
     }
-    free(all);
     if (result == VK_SUCCESS && list && n_kept > *n)
         return VK_INCOMPLETE;
     *n = n_kept;
@@ -258,10 +271,26 @@ static VKAPI_ATTR VkResult VKAPI_CALL EnumeratePhysicalDevices(VkInstance instan
     return NEXT_I(instance_of(instance), vkEnumeratePhysicalDevices)(instance, n, list);
 }
 
+static VKAPI_ATTR void VKAPI_CALL DestroyInstance(VkInstance instance, const VkAllocationCallbacks *allocator)
+{
+    if (!instance)
+        return;
+    below *b = instance_of(instance);
+    NEXT_I(b, vkDestroyInstance)(instance, allocator);
+    b->key = NULL;
+    write_report();
+}
+
 const entry physical_entries[] = {
-    ENTRY(EnumeratePhysicalDevices),           ENTRY(GetPhysicalDeviceProperties),
-    ENTRY(GetPhysicalDeviceProperties2),       ENTRY(GetPhysicalDeviceFeatures),
-    ENTRY(GetPhysicalDeviceFeatures2),         ENTRY(GetPhysicalDeviceMemoryProperties),
-    ENTRY(GetPhysicalDeviceMemoryProperties2), ENTRY(GetPhysicalDeviceQueueFamilyProperties),
-    ENTRY(EnumerateDeviceExtensionProperties), {NULL, NULL},
+    ENTRY(DestroyInstance),
+    ENTRY(EnumeratePhysicalDevices),
+    ENTRY(GetPhysicalDeviceProperties),
+    ENTRY(GetPhysicalDeviceProperties2),
+    ENTRY(GetPhysicalDeviceFeatures),
+    ENTRY(GetPhysicalDeviceFeatures2),
+    ENTRY(GetPhysicalDeviceMemoryProperties),
+    ENTRY(GetPhysicalDeviceMemoryProperties2),
+    ENTRY(GetPhysicalDeviceQueueFamilyProperties),
+    ENTRY(EnumerateDeviceExtensionProperties),
+    {NULL, NULL},
 };

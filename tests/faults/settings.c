@@ -9,15 +9,16 @@
 static const char *const setting_names[N_SETTINGS] = {
     "api",           "max_allocation", "max_buffer",    "storage_range",  "push_constants", "shared_memory",      "invocations",
     "groups",        "discrete",       "no_timestamps", "transfer_queue", "fail_allocate",  "fail_allocate_from", "fail_buffer",
-    "fail_pipeline", "fail_device",    "lost_submit",   "lost_wait",      "drop_barrier",   "overcommit",         "time"};
+    "fail_pipeline", "fail_device",    "lost_submit",   "lost_wait",      "drop_barrier",   "overcommit",         "time",
+    "falsify"};
 
-static const char *const counter_names[N_COUNTERS] = {"instances", "devices",   "allocate",    "free",       "live_bytes", "buffers",
-                                                      "modules",   "falsified", "pipelines",   "submits",    "waits",      "dispatches",
-                                                      "barriers",  "copies",    "cache_reads", "longest_us", "total_us"};
+static const char *const counter_names[N_COUNTERS] = {
+    "instances", "devices", "allocate",   "priorities", "free",   "live_bytes",  "buffers",    "modules",        "falsified", "pipelines",
+    "submits",   "waits",   "dispatches", "barriers",   "copies", "cache_reads", "longest_us", "longest_cpu_us", "total_us"};
 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 uint64_t wanted[N_SETTINGS], counts[N_COUNTERS];
-char hidden[TEXT_BYTES], heaps_text[TEXT_BYTES], budget_text[TEXT_BYTES], falsified[TEXT_BYTES], report[TEXT_BYTES];
+char hidden[TEXT_BYTES], heaps_text[TEXT_BYTES], budget_text[TEXT_BYTES], report[TEXT_BYTES];
 int no_devices;
 
 static void take_setting(const char *name, size_t n, const char *value, size_t n_value)
@@ -25,7 +26,7 @@ static void take_setting(const char *name, size_t n, const char *value, size_t n
     static const struct {
         const char *name;
         char *text;
-    } texts[] = {{"hide", hidden}, {"heaps", heaps_text}, {"budget", budget_text}, {"falsify", falsified}, {"report", report}};
+    } texts[] = {{"hide", hidden}, {"heaps", heaps_text}, {"budget", budget_text}, {"report", report}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (strlen(texts[i].name) == n && memcmp(texts[i].name, name, n) == 0) {
             snprintf(texts[i].text, TEXT_BYTES, "%.*s", (int)n_value, value);
@@ -49,7 +50,7 @@ EXPORT void k3_faults_configure(const char *text)
     pthread_mutex_lock(&lock);
     memset(wanted, 0, sizeof wanted);
     memset(counts, 0, sizeof counts);
-    *hidden = *heaps_text = *budget_text = *falsified = *report = 0;
+    *hidden = *heaps_text = *budget_text = *report = 0;
     no_devices = 0;
     while (*text) {
         size_t n = strcspn(text, "="), n_value = text[n] ? strcspn(text + n + 1, ",") : 0;

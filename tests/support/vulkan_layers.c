@@ -78,6 +78,7 @@ int vulkan_use_layers(int layers)
            : layers == VULKAN_FAULTS                     ? "VK_LAYER_K3_faults"
                                                          : "",
            1);
+    setenv("NODEVICE_SELECT", "1", 1); /* Mesa's own layer does not survive a machine without devices */
     setenv("VK_LAYER_PATH", K3_FAULTS_FOLDER ":" STANDARD_LAYERS, 1);
     return layers;
 }

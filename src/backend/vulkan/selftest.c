@@ -232,6 +232,25 @@ static void check_moe_many(k3_check *c)
     moe(c, 60);
 }
 
+/* Four ids share the largest logit and two of them are kept: by the lower id. The CPU has no such operation; its answer is written here. */
+static void check_sample(k3_check *c)
+{
+    enum { V = 4096 };
+    static const int tied[4] = {5, 77, 900, 3000};
+    static const k3_draw draws[2] = {{1, 1, 0, 2, 0.75}, {1, 0.9f, 0.1f, 0, 0.3}};
+    int32_t got[2] = {77, 77};
+    if (c->be->ops->sample) {
+        k3_ref logits = floats(c, 2 * V, 1), ids = place(c, sizeof got);
+        for (int i = 0; logits.buf && i < 8; i++)
+            c->be->memory->upload(c->be, k3_at(logits, 4 * (uint64_t)(i / 4 * V + tied[i % 4])), &(float){30}, 4);
+        c->be->ops->sample(c->be, ids, logits, draws, 2, V);
+        c->be->memory->download(c->be, got, ids, sizeof got);
+    }
+    for (int i = 0; i < 2; i++)
+        c->out[c->n_out++] = (float)got[i];
+    c->ends[c->n_parts++] = c->n_out;
+}
+
 /* ---- the verdict --------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -249,6 +268,7 @@ static const struct {
     {"mla_attend of many rows", check_mla_many},
     {"moe_experts of one row", check_moe_one},
     {"moe_experts of many rows", check_moe_many},
+    {"sample", check_sample},
 };
 enum { N_CHECKS = sizeof checks / sizeof checks[0] };
 
