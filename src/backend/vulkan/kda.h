@@ -11,6 +11,8 @@ typedef struct k3_kda {
     int H, D;
 } k3_kda;
 
+enum { K3_VK_KDA_RUNS = 64 }; /* sequences in one call */
+
 /* Records the recurrence; kda_chunk gives it the runs that are too short for chunks. */
 void k3_vk_kda_recur(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs);
 

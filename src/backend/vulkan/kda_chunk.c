@@ -1,7 +1,7 @@
 #include "backend/args/kda_chunk.h"
 #include "backend/vulkan/kda.h"
 
-/* As glsl/kda_chunk.glsl and glsl/kda_chunk.comp have them. */
+/* As glsl/kda_chunk*.comp have them. */
 enum { CHUNK = 16, MAX_D = 128, COLUMNS_A_GROUP = 32, SHARED_BYTES = 32 << 10 };
 /* Shorter runs recur: a chunk costs about as much as this many single rows. */
 enum { SHORT = 8 };
@@ -41,6 +41,20 @@ static struct k3_kda_chunk_args declare(k3_vk *vk, const k3_kda *x, k3_ref pairs
     return args;
 }
 
+/* The matrix kernel where the device has one for it (its shared memory is part of limits->matrix_f16). */
+static void walk(k3_vk *vk, const k3_kda *x, const struct k3_kda_chunk_args *args, uint32_t n_runs)
+{
+    uint32_t dim = (uint32_t)x->D;
+    uint64_t groups = (uint64_t)x->H * k3_vk_groups((uint64_t)x->D, COLUMNS_A_GROUP);
+#ifdef K3_HAVE_MATRIX_SHADERS
+    if (k3_vk_limits_of(vk)->matrix_f16 && x->D % 16 == 0) {
+        k3_vk_dispatch_full(vk, K3_VK_SHADER_kda_chunk_matrix, &dim, 1, args, sizeof *args, groups, n_runs, 1);
+        return;
+    }
+#endif
+    k3_vk_dispatch(vk, K3_VK_SHADER_kda_chunk, &dim, 1, args, sizeof *args, groups, n_runs, 1);
+}
+
 /* The chunks that begin in rows first .. first + WINDOW - 1 of the call. */
 static void window(k3_vk *vk, const k3_kda *x, k3_ref pairs, const k3_run *runs, int n_runs, uint32_t first)
 {
@@ -57,8 +71,7 @@ static void window(k3_vk *vk, const k3_kda *x, k3_ref pairs, const k3_run *runs,
     k3_vk_dispatch(vk, K3_VK_SHADER_kda_chunk_pairs, &dim, 1, &args, sizeof args, (uint64_t)x->H, chunks, (uint32_t)n_runs);
     args = declare(vk, x, pairs, 0, runs, n_runs, first);
     k3_vk_work(vk, rows * 6 * x->D * x->D);
-    k3_vk_dispatch(vk, K3_VK_SHADER_kda_chunk, &dim, 1, &args, sizeof args, (uint64_t)x->H * k3_vk_groups((uint64_t)x->D, COLUMNS_A_GROUP),
-                   (uint32_t)n_runs, 1);
+    walk(vk, x, &args, (uint32_t)n_runs);
 }
 
 static void chunked(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs)
@@ -72,15 +85,14 @@ static void chunked(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs)
 void k3_vulkan_kda_chunk(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3_ref g, k3_ref beta, const k3_run *runs, int n_runs,
                          int H, int D)
 {
-    enum { AT_ONCE = 64 };
     k3_vk *vk = k3_vk_begin(be, K3_VK_KDA_CHUNK);
     k3_kda x = {o, q, k, v, g, beta, 1, H, D};
     int in_chunks = D % 8 == 0 && D <= MAX_D && k3_vk_limits_of(vk)->shared_bytes >= SHARED_BYTES;
-    k3_run parts[2][AT_ONCE];
+    k3_run parts[2][K3_VK_KDA_RUNS];
     int n[2] = {0, 0};
-    if (n_runs > AT_ONCE)
-        k3_vk_fail(vk, K3_E_UNSUPPORTED, "kda_chunk: %d sequences in one pass, at most %d wanted", n_runs, AT_ONCE);
-    for (int i = 0; i < n_runs && n_runs <= AT_ONCE; i++) {
+    if (n_runs > K3_VK_KDA_RUNS)
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "kda_chunk: %d sequences in one pass, at most %d wanted", n_runs, K3_VK_KDA_RUNS);
+    for (int i = 0; i < n_runs && n_runs <= K3_VK_KDA_RUNS; i++) {
         int part = in_chunks && runs[i].n >= SHORT;
         parts[part][n[part]++] = runs[i];
     }

@@ -1,12 +1,13 @@
 #include "backend/args/kda_recur.h"
 #include "backend/vulkan/kda.h"
 
-void k3_vk_kda_recur(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs)
+enum { COLUMNS_A_GROUP = 32, MAX_D = 256 }; /* as glsl/kda_recur.comp has them */
+/* Rows of a run in one dispatch, so that none takes long. */
+enum { ROWS_AT_ONCE = 4096 };
+
+static void recur(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs)
 {
-    enum { COLUMNS_A_GROUP = 32, MAX_D = 256 }; /* as glsl/kda_recur.comp has them */
     uint64_t rows = k3_vk_end_row(runs, n_runs) * (uint64_t)x->H, D = (uint64_t)x->D, bytes = 4 * rows * D;
-    if (x->D % 4 || x->D < 4 || x->D > MAX_D)
-        k3_vk_fail(vk, K3_E_UNSUPPORTED, "delta rule: heads of %d, a multiple of 4 up to %d wanted", x->D, MAX_D);
     struct k3_kda_recur_args args = {k3_vk_write(vk, x->o, bytes),
                                      k3_vk_read(vk, x->q, bytes),
                                      k3_vk_read(vk, x->k, bytes),
@@ -22,6 +23,29 @@ void k3_vk_kda_recur(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs)
     k3_vk_work(vk, 8.0 * (double)(rows * D * D));
     k3_vk_dispatch(vk, K3_VK_SHADER_kda_recur, &dim, 1, &args, sizeof args, (uint64_t)x->H * k3_vk_groups(D, COLUMNS_A_GROUP),
                    (uint32_t)n_runs, 1);
+}
+
+void k3_vk_kda_recur(k3_vk *vk, const k3_kda *x, const k3_run *runs, int n_runs)
+{
+    k3_run parts[K3_VK_KDA_RUNS];
+    int longest = (int)k3_vk_longest(runs, n_runs);
+    if (x->D % 4 || x->D < 4 || x->D > MAX_D) {
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "delta rule: heads of %d, a multiple of 4 up to %d wanted", x->D, MAX_D);
+        return;
+    }
+    if (n_runs > K3_VK_KDA_RUNS) {
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "delta rule: %d sequences in one pass, at most %d wanted", n_runs, K3_VK_KDA_RUNS);
+        return;
+    }
+    for (int from = 0; from < longest; from += ROWS_AT_ONCE) {
+        int n = 0;
+        for (int i = 0; i < n_runs; i++) {
+            int left = runs[i].n - from;
+            if (left > 0)
+                parts[n++] = (k3_run){runs[i].row + from, left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE, 0, runs[i].state};
+        }
+        recur(vk, x, parts, n);
+    }
 }
 
 void k3_vulkan_kda_recur(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3_ref alpha, k3_ref beta, const k3_run *runs, int n_runs,

@@ -20,10 +20,11 @@ uint head = gl_WorkGroupID.x / blocks;
 /* Of R, E and o: row t; of the state: key rows KEYS * t and on; of all: a four of columns. */
 uint t = i / COLUMNS, column = i % COLUMNS, four = gl_WorkGroupID.x % blocks * COLUMNS + column;
 
-/* Where the four of a row of K exp(G) or Q exp(G) lies: threads that read the same four of neighbouring rows meet different banks. */
-uint mixed(uint row, uint of)
+/* Where a four of row t of K exp(G) lies; that of Q exp(G) comes CHUNK rows later. Threads that read the same four of neighbouring rows
+ * meet different banks. */
+uint mixed(uint t, uint of)
 {
-    return row * FOURS + (of ^ row % 8u);
+    return t * FOURS + (of ^ t % 8u);
 }
 
 /* Thread i is channel i: scales its q and k of n rows; rows past them have no effect. What stays in `left` is k exp(G_last - G); returns
@@ -39,7 +40,7 @@ float scale(uint row, uint n, out float left[CHUNK])
         float q = there ? F32(a.q).at[at + s * step] : 0.0;
         total *= decay[s];
         rows[mixed(s, i / 4u)][i % 4u] = left[s] * total;
-        rows[mixed(CHUNK + s, i / 4u)][i % 4u] = q * total;
+        rows[mixed(s, i / 4u) + CHUNK * FOURS][i % 4u] = q * total;
     }
     [[unroll]] for (uint back = 1u; back <= CHUNK; back++) {
         left[CHUNK - back] *= after;
@@ -53,7 +54,7 @@ void from_state(out vec4 with_k, out vec4 with_q)
 {
     with_k = with_q = ZERO;
     for (uint j = 0u; j < D / 4u; j++) {
-        vec4 k = rows[mixed(t, j)], q = rows[mixed(CHUNK + t, j)];
+        vec4 k = rows[mixed(t, j)], q = rows[mixed(t, j) + CHUNK * FOURS];
         [[unroll]] for (uint d = 0u; d < 4u; d++) {
             vec4 s = S0[(4u * j + d) * COLUMNS + column];
             with_k += k[d] * s;

@@ -1,6 +1,7 @@
 /* 16x16 matrices spread over a subgroup, f16 factors and f32 sums, in whichever of two spellings the compiler knows:
  *     K3_MATRIX_A a; K3_MATRIX_B b; K3_MATRIX_SUM c = K3_MATRIX_SUM(0.0);
  *     K3_LOAD_A(a, array, at, stride);      a[m][k] from array[at + m * stride ..], k along memory
+ *     K3_LOAD_A_COLUMNS(a, array, at, stride); a[m][k] from array[at + k * stride ..], m along memory
  *     K3_LOAD_B(b, array, at, stride);      b[k][n] from array[at + n * stride ..], k along memory: row n of the array is column n
  *     K3_LOAD_B_ROWS(b, array, at, stride); b[k][n] from array[at + k * stride ..], n along memory
  *     c = K3_MULTIPLY_ADD(a, b, c);
@@ -21,6 +22,7 @@
 #define K3_MATRIX_B coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define K3_MATRIX_SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 #define K3_LOAD_A(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
+#define K3_LOAD_A_COLUMNS(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
 #define K3_LOAD_B(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
 #define K3_LOAD_B_ROWS(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
 #define K3_LOAD_SUM(m, array, at, stride) coopMatLoad(m, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
@@ -34,6 +36,7 @@
 #define K3_MATRIX_B fcoopmatNV<16, gl_ScopeSubgroup, 16, 16>
 #define K3_MATRIX_SUM fcoopmatNV<32, gl_ScopeSubgroup, 16, 16>
 #define K3_LOAD_A(m, array, at, stride) coopMatLoadNV(m, array, at, stride, false)
+#define K3_LOAD_A_COLUMNS(m, array, at, stride) coopMatLoadNV(m, array, at, stride, true)
 #define K3_LOAD_B(m, array, at, stride) coopMatLoadNV(m, array, at, stride, true)
 #define K3_LOAD_B_ROWS(m, array, at, stride) coopMatLoadNV(m, array, at, stride, false)
 #define K3_LOAD_SUM(m, array, at, stride) coopMatLoadNV(m, array, at, stride, false)
