@@ -82,11 +82,11 @@ void main()
     multiply(row, n);
     barrier();
     /* Thread (row, four of columns): of A in the first half of the workgroup, of B in the other. */
-    uint r = i / 4u % CHUNK, four = i % 4u, half_ = i / 64u;
+    uint r = i / 4u % CHUNK, four = i % 4u, side = i / 64u;
     vec4 sum = ZERO;
     [[unroll]] for (uint s = 0u; s < SLICES; s++)
-        sum += half_ == 0u ? keys[s * 64u + i % 64u] : decays[s * 64u + i % 64u];
-    if (half_ == 0u)
+        sum += side == 0u ? keys[s * 64u + i % 64u] : decays[s * 64u + i % 64u];
+    if (side == 0u)
         A[r][four] = betas[r] * sum;
     else
         B[r][four] = sum;
@@ -94,10 +94,10 @@ void main()
     if (i < CHUNK)
         solve(i);
     barrier();
-    vec4 result = half_ == 0u ? T[r][four] : ZERO;
-    if (half_ == 1u)
+    vec4 result = side == 0u ? T[r][four] : ZERO;
+    if (side == 1u)
         [[unroll]] for (uint s = 0u; s < CHUNK; s++)
             result += B[r][s / 4u][s % 4u] * T[s][four];
     if (r < n)
-        F32x4(a.pairs).at[k3_pairs_at(row + r, gl_WorkGroupID.x) + half_ * (CHUNK / 4u) + four] = result;
+        F32x4(a.pairs).at[k3_pairs_at(row + r, gl_WorkGroupID.x) + side * (CHUNK / 4u) + four] = result;
 }

@@ -17,16 +17,16 @@ layout(push_constant, std430) uniform Push
     k3_kda_recur_args a;
 };
 
-const uint COLUMNS = 8;              /* fours of columns */
-const uint GROUPS = 16;              /* of threads that own the same key rows */
-const uint MAX_FOURS = 4;            /* of key rows a thread, for D = 256 */
+const uint COLUMNS = 8;   /* fours of columns */
+const uint GROUPS = 16;   /* of threads that own the same key rows */
+const uint MAX_FOURS = 4; /* of key rows a thread, for D = 256 */
 const uint FOURS = (D + 63u) / 64u;
 
-shared vec4 parts[GROUPS][2][COLUMNS]; /* of -S^T k (from v in group 0) and of S^T q */
-shared vec4 sums[2][2][COLUMNS];       /* the same over groups 0..7 and 8..15 */
+shared vec4 parts[GROUPS][2][COLUMNS];  /* of v - S^T k (group 0 has the v) and of S^T q */
+shared vec4 sums[2][2][COLUMNS];        /* the same over groups 0..7 and 8..15 */
 shared float products[GROUPS], product; /* parts of k . q, and the whole */
 
-/* Four key rows of one row of the activations, and their share of the state. */
+/* What a thread needs of a row of the activations. */
 struct Row {
     vec4 q[MAX_FOURS], k[MAX_FOURS], alpha[MAX_FOURS], v;
     float beta;
@@ -57,7 +57,7 @@ Row row_at(uint row)
     return r;
 }
 
-/* Exchanges -S^T k and S^T q of all threads of a column; returns the sums. */
+/* Adds e, p and k . q over the threads of a column. */
 void exchange(inout vec4 e, inout vec4 p, inout float qk)
 {
     uint i = gl_LocalInvocationID.x;
@@ -67,11 +67,11 @@ void exchange(inout vec4 e, inout vec4 p, inout float qk)
         products[group] = qk;
     barrier();
     if (i < 4u * COLUMNS) {
-        uint half_ = i / (2u * COLUMNS), which = i / COLUMNS % 2u;
+        uint side = i / (2u * COLUMNS), which = i / COLUMNS % 2u;
         vec4 sum = ZERO;
         [[unroll]] for (uint g = 0u; g < GROUPS / 2u; g++)
-            sum += parts[half_ * (GROUPS / 2u) + g][which][column];
-        sums[half_][which][column] = sum;
+            sum += parts[side * (GROUPS / 2u) + g][which][column];
+        sums[side][which][column] = sum;
     } else if (i == 4u * COLUMNS) {
         float sum = 0.0;
         [[unroll]] for (uint g = 0u; g < GROUPS; g++)
