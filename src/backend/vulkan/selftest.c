@@ -193,7 +193,7 @@ static void check_mla_many(k3_check *c)
 
 static void moe(k3_check *c, int T)
 {
-    enum { E = 8, K = 2, L = 64, I = 96 };
+    enum { E = 8, K = 2, L = 128, I = 128 }; /* whole tiles of the matrix kernel */
     k3_expert experts[E];
     const k3_expert *table[E];
     int32_t ids[64 * K];

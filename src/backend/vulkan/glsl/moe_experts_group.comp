@@ -14,7 +14,7 @@ const uint THREADS = 256, MOST_EXPERTS = 4096;
 
 shared uint place[MOST_EXPERTS]; /* pairs of an expert; then its next place */
 shared uvec2 before[THREADS];    /* pairs and jobs of the threads up to this one */
-shared uvec4 entries[THREADS / 4u];
+shared uint entries[THREADS];
 
 uint expert_of(uint pair)
 {
@@ -67,11 +67,9 @@ void write_jobs(uint thread)
 uvec2 among(uint entry, uint thread)
 {
     uvec2 n = uvec2(0u);
-    for (uint i = 0; i < THREADS / 4u; i++) {
-        bvec4 same = equal(entries[i], uvec4(entry)), earlier = lessThan(uvec4(0, 1, 2, 3) + 4u * i, uvec4(thread));
-        for (int j = 0; j < 4; j++)
-            n += uvec2(same[j] ? 1u : 0u, same[j] && earlier[j] ? 1u : 0u);
-    }
+    for (uint i = 0; i < THREADS; i++)
+        if (entries[i] == entry)
+            n += uvec2(1u, i < thread ? 1u : 0u);
     return n;
 }
 
@@ -82,7 +80,7 @@ void main()
     write_jobs(thread);
     for (uint first = 0; first < a.n_pairs; first += THREADS) {
         uint pair = first + thread, entry = expert_of(pair);
-        entries[thread / 4u][thread % 4u] = entry;
+        entries[thread] = entry;
         barrier();
         uvec2 n = among(entry, thread);
         bool there = entry != K3_NO_EXPERT;
