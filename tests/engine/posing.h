@@ -24,6 +24,8 @@ extern posing_state posing;
 
 /* All but `inner` as at the start. */
 void posing_reset(void);
+/* From now on the software Vulkan device is behind the pose, with 1, or the CPU again. 0: it is not here. */
+int posing_on_vulkan(int on);
 k3_status posing_open(k3_backend **out, const k3_backend_config *config, char *note, size_t note_size, k3_error *err);
 
 #endif
