@@ -302,7 +302,7 @@ static k3_status tell_addresses(k3_experts *x, k3_error *err)
 static int room_for(const k3_experts *x, k3_backend *be, uint64_t keep_free)
 {
     k3_memory_info info = {0};
-    uint64_t one = k3_slots_one_bytes(x->hp), table = sizeof(struct k3_expert_address) * (uint64_t)x->n_experts;
+    uint64_t one = k3_slots_one_bytes(x->hp), table = sizeof(struct k3_expert_address) * item_of(x, x->hp->n_layers, 0);
     be->memory->info(be, &info);
     if (!info.budget)
         return x->n_experts;

@@ -94,7 +94,7 @@ void run_measure(k3_config config)
     tiers[1].be->memory->info(tiers[1].be, &info);
     on_helper = info.used;
     before_experts = posing.used_before_experts + k3_machine_reserved_bytes(engine);
-    table = sizeof(struct k3_expert_address) * RUN_EXPERTS;
+    table = sizeof(struct k3_expert_address) * TINY_LAYERS * TINY_EXPERTS;
     slot = k3_experts_slot_bytes(engine->hp);
     k3_engine_close(engine);
     posing_reset();
