@@ -129,7 +129,8 @@ void k3_session_close(k3_session *session);
 int64_t k3_session_length(const k3_session *session);     /* tokens held */
 const int32_t *k3_session_ids(const k3_session *session); /* [length]; -1 where a row was injected; valid until the next call */
 /* Appends ids and computes the logits of the last one. A request that is refused changes nothing. When a long append is cancelled the
- * session keeps the passes that were done; when a pass breaks it goes back to its last mark. k3_session_length tells. */
+ * session keeps the passes that were done; when a pass breaks it goes back to its last mark. k3_session_length tells. A pass that breaks
+ * because a device fails is run again, on the device or on the CPU (k3_info.notice); only injected rows are lost then. */
 k3_status k3_session_append(k3_session *session, const int32_t *ids, size_t n, k3_error *err);
 /* The same with rows [n, hidden_size] f32 in place of embedding rows where ids[i] < 0. */
 k3_status k3_session_append_rows(k3_session *session, const int32_t *ids, const float *rows, size_t n, k3_error *err);
