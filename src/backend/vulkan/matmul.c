@@ -141,16 +141,35 @@ static uint64_t read_x(call *c)
     return k3_vk_read(c->vk, c->x, 4 * (uint64_t)c->T * (uint64_t)c->cols);
 }
 
-/* A subgroup has a block of 1 to 4 rows: as many as leave each core 640 lanes or more, which keep enough loads under way. */
+/* Rows of a subgroup's blocks, 1 to `most`: such that the fullest of n subgroups has the fewest rows, and of equals the largest block,
+ * which shares the reads of x among more weights. */
+static uint32_t rows_of_a_block(uint64_t rows, uint64_t n, uint32_t most)
+{
+    uint32_t best = 1;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t r = 1; r <= most; r++) {
+        uint64_t share = (rows + r * n - 1) / (r * n) * r;
+        if (share <= least) {
+            least = share;
+            best = r;
+        }
+    }
+    return best;
+}
+
+/* One workgroup a core, which holds x in shared memory and therefore is large, unless there are too few rows for it. */
 static void by_rows(call *c, const group *g)
 {
-    uint32_t lanes = c->limits->subgroup, a_block = c->T <= 2 ? 4 : 2;
-    while (a_block > 1 && (uint64_t)g->rows * lanes / a_block < 640 * (uint64_t)c->limits->cores)
-        a_block /= 2;
+    uint32_t lanes = c->limits->subgroup, threads = c->T <= 2 ? 768 : 512, per_core = c->T <= 2 ? 1 : 2;
+    while (threads > 256 && (threads > c->limits->invocations || (uint64_t)g->rows * lanes < (uint64_t)threads * c->limits->cores))
+        threads -= 256;
+    uint32_t at_once = per_core * c->limits->cores;
+    uint32_t a_block = rows_of_a_block((uint64_t)g->rows, (uint64_t)at_once * threads / lanes, c->T <= 2 ? 4 : 2);
     struct k3_matmul_args args = table(c, g, a_block);
     args.x = read_x(c);
-    uint32_t spec[] = {(uint32_t)g->type, (uint32_t)c->T, a_block, (uint32_t)columns_of_a_unit(g->type)};
-    k3_vk_dispatch(c->vk, K3_VK_SHADER_matmul_rows, spec, 4, &args, sizeof args, k3_vk_groups((uint64_t)args.blocks * lanes, 256), 1, 1);
+    uint32_t spec[] = {(uint32_t)g->type, (uint32_t)c->T, a_block, (uint32_t)columns_of_a_unit(g->type), threads};
+    uint64_t groups = k3_vk_groups((uint64_t)args.blocks * lanes, threads);
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_matmul_rows, spec, 5, &args, sizeof args, groups < at_once ? groups : at_once, 1, 1);
 }
 
 static void by_tiles(call *c, const group *g)

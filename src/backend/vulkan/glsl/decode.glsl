@@ -119,37 +119,26 @@ vec2 k3_bf16x2(uint word)
     return vec2(uintBitsToFloat(word << 16), uintBitsToFloat(word & 0xffff0000u));
 }
 
-/* Four signed bytes. */
+/* A code of few bits as a float without a conversion, which devices do slowly: in the low mantissa bits of 2^23 it is 2^23 + code, exactly;
+ * code 0 stands for -zero. */
+float k3_small(uint code, float zero)
+{
+    return uintBitsToFloat(code | 0x4b000000u) - (8388608.0 + zero);
+}
+
+/* Four signed bytes; flipping the sign bit makes a byte its value plus 128. */
 vec4 k3_int8x4(uint word)
 {
-    int w = int(word);
-    return vec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8), bitfieldExtract(w, 16, 8), w >> 24);
+    uint w = word ^ 0x80808080u;
+    return vec4(k3_small(w & 255u, 128.0), k3_small(w >> 8 & 255u, 128.0), k3_small(w >> 16 & 255u, 128.0), k3_small(w >> 24, 128.0));
 }
 
-/* Nibbles less 8, times 16: flipping the top bit makes a code two's complement, which at the top of a byte is a signed byte. */
-const float K3_INT4_UNIT = 0.0625;
-void k3_int4x8(uint word, out vec4 first, out vec4 second)
+/* Four codes of that many bits from the low end. */
+vec4 k3_small4(uint word, uint bits, float zero)
 {
-    uint flipped = word ^ 0x88888888u;
-    vec4 even = k3_int8x4(flipped << 4 & 0xf0f0f0f0u), odd = k3_int8x4(flipped & 0xf0f0f0f0u);
-    first = vec4(even.x, odd.x, even.y, odd.y);
-    second = vec4(even.z, odd.z, even.w, odd.w);
-}
-
-/* Eight codes of three bits less 4, from the low 24 bits. */
-void k3_int3x8(uint bits, out vec4 first, out vec4 second)
-{
-    int w = int(bits ^ 0x924924u);
-    first = vec4(bitfieldExtract(w, 0, 3), bitfieldExtract(w, 3, 3), bitfieldExtract(w, 6, 3), bitfieldExtract(w, 9, 3));
-    second = vec4(bitfieldExtract(w, 12, 3), bitfieldExtract(w, 15, 3), bitfieldExtract(w, 18, 3), bitfieldExtract(w, 21, 3));
-}
-
-/* Eight codes of two bits less 2, from the low 16 bits. */
-void k3_int2x8(uint bits, out vec4 first, out vec4 second)
-{
-    int w = int(bits ^ 0xaaaau);
-    first = vec4(bitfieldExtract(w, 0, 2), bitfieldExtract(w, 2, 2), bitfieldExtract(w, 4, 2), bitfieldExtract(w, 6, 2));
-    second = vec4(bitfieldExtract(w, 8, 2), bitfieldExtract(w, 10, 2), bitfieldExtract(w, 12, 2), bitfieldExtract(w, 14, 2));
+    uint mask = (1u << bits) - 1u;
+    return vec4(k3_small(word & mask, zero), k3_small(word >> bits & mask, zero), k3_small(word >> 2u * bits & mask, zero),
+                k3_small(word >> 3u * bits & mask, zero));
 }
 
 /* The sign and the three magnitude bits of four nibbles as the high bytes of f16 values (k3_e2m1), one a byte. */
@@ -183,11 +172,14 @@ void k3_decode8(uint type, uvec4 words, out vec4 first, out vec4 second)
         first = k3_int8x4(words.x);
         second = k3_int8x4(words.y);
     } else if (type == K3_INT4 || type == K3_INT4_G64) {
-        k3_int4x8(words.x, first, second);
+        first = k3_small4(words.x, 4u, 8.0);
+        second = k3_small4(words.x >> 16, 4u, 8.0);
     } else if (type == K3_INT3_G64) {
-        k3_int3x8(words.x, first, second);
+        first = k3_small4(words.x, 3u, 4.0);
+        second = k3_small4(words.x >> 12, 3u, 4.0);
     } else if (type == K3_INT2) {
-        k3_int2x8(words.x, first, second);
+        first = k3_small4(words.x, 2u, 2.0);
+        second = k3_small4(words.x >> 8, 2u, 2.0);
     } else {
         k3_e2m1x8(words.x, first, second);
     }
@@ -195,7 +187,7 @@ void k3_decode8(uint type, uvec4 words, out vec4 first, out vec4 second)
 
 float k3_unit(uint type)
 {
-    return type == K3_MXFP4 ? K3_E2M1_UNIT : type == K3_INT4 || type == K3_INT4_G64 ? K3_INT4_UNIT : 1.0;
+    return type == K3_MXFP4 ? K3_E2M1_UNIT : 1.0;
 }
 
 #endif

@@ -5,7 +5,8 @@
 #include "backend/vulkan/glsl/decode.glsl"
 #include "backend/vulkan/glsl/matmul.glsl"
 
-layout(local_size_x = 256) in;
+layout(local_size_x_id = 4) in;
+layout(constant_id = 4) const uint THREADS = 256;
 layout(constant_id = 0) const uint TYPE = 0;
 layout(constant_id = 1) const uint T = 1;
 layout(constant_id = 2) const uint R = 1; /* rows of W in a block, which is a subgroup's work */
@@ -21,7 +22,7 @@ shared vec4 x_shared[SHARED_COLS / 4 + SHARED_COLS / 32];
 void stage(uint first, uint n)
 {
     for (uint t = 0; t < T; t++)
-        for (uint v = gl_LocalInvocationID.x; v < n / 4; v += gl_WorkGroupSize.x)
+        for (uint v = gl_LocalInvocationID.x; v < n / 4; v += THREADS)
             x_shared[t * PITCH + v + v / 8] = F32x4(a.x + 4ul * (uint64_t(t) * a.cols + first)).at[v];
 }
 
@@ -112,8 +113,9 @@ void add_unit(unit u[MAX_R], float scale[MAX_R], uint at, inout float sum[MAX_R 
         }
 }
 
-/* One block of rows a subgroup. All subgroups of a workgroup take part in the barriers; those past the last block repeat it and keep quiet. */
-void block_of_rows(uint block)
+/* One block of rows a subgroup. All subgroups of a workgroup take part in the barriers; those past the last block repeat it and keep quiet.
+ * x that fits shared memory whole stays there after the first. */
+void block_of_rows(uint block, bool is_first)
 {
     bool live = block < a.blocks;
     block = min(block, a.blocks - 1);
@@ -134,9 +136,11 @@ void block_of_rows(uint block)
         float scale[MAX_R];
         [[unroll]] for (uint r = 0; r < R; r++)
             next[r] = load_unit(codes[r], scales[r], from + min(at, units - 1));
-        barrier();
-        stage(first, n);
-        barrier();
+        if (a.cols > SECTION || is_first) {
+            barrier();
+            stage(first, n);
+            barrier();
+        }
         for (; at < units; at += gl_SubgroupSize) {
             [[unroll]] for (uint r = 0; r < R; r++) {
                 now[r] = next[r];
@@ -158,5 +162,5 @@ void main()
 {
     uint groups = (a.blocks + gl_NumSubgroups - 1) / gl_NumSubgroups;
     for (uint g = gl_WorkGroupID.x; g < groups; g += gl_NumWorkGroups.x)
-        block_of_rows(g * gl_NumSubgroups + gl_SubgroupID);
+        block_of_rows(g * gl_NumSubgroups + gl_SubgroupID, g == gl_WorkGroupID.x);
 }

@@ -46,8 +46,8 @@ vec4 k3_weights4(k3_row row, uint c)
     if (ALIGNED != 0u && TYPE == K3_INT8)
         return k3_int8x4(U32(row.codes).at[c / 4u]);
     if (ALIGNED != 0u && (TYPE == K3_INT4 || TYPE == K3_INT4_G64)) {
-        k3_int4x8(U32(row.codes).at[c / 8u] >> c % 8u * 4u, w, rest);
-        return w * (TYPE == K3_INT4 ? K3_INT4_UNIT : K3_INT4_UNIT * k3_load_f32(row.scale + 4ul * (c / 64u)));
+        w = k3_small4(U32(row.codes).at[c / 8u] >> c % 8u * 4u, 4u, 8.0);
+        return TYPE == K3_INT4 ? w : w * k3_load_f32(row.scale + 4ul * (c / 64u));
     }
     if (ALIGNED != 0u && TYPE == K3_MXFP4) {
         k3_e2m1x8(U32(row.codes).at[c / 8u] >> c % 8u * 4u, w, rest);
