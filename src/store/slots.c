@@ -64,7 +64,10 @@ k3_status k3_slots_add(k3_slots *s, k3_backend *be, int tier, int n, k3_error *e
     while (n > 0) {
         int m = n < a_slab ? n : a_slab;
         K3_TRY(grow(s, m, err));
+        /* A device that must drop something drops experts before what every token needs. */
+        be->memory->set_priority(be, 0.5f);
         k3_buf *buf = be->memory->alloc(be, (uint64_t)m * one, "experts");
+        be->memory->set_priority(be, 1);
         if (!buf) {
             k3_error why = {K3_OK, ""};
             k3_status status = be->sync(be, &why);
