@@ -13,8 +13,8 @@ struct k3_expert_address {
 K3_ARGS_SIZE(k3_expert_address, 48)
 
 /* A step of the experts pair by pair: y[pair, rows] of x[pair / pairs_a_row, cols]. The expert of a pair is entry ids[pair] of the table;
- * without ids (0) the table has an entry a pair. A pair without an expert is left out, and is a fault if missing_is_fault. fault_code goes
- * to `fault`. */
+ * where ids is the table's own address, the table has an entry a pair. (It is not 0: software devices read in branches that are not
+ * taken.) A pair without an expert is left out, and is a fault if missing_is_fault. fault_code goes to `fault`. */
 struct k3_moe_gemv_args {
     uint64_t y, x, table, ids, fault;
     uint32_t E, missing_is_fault, fault_code;

@@ -194,6 +194,7 @@ static void by_pair(const moe_call *c)
         .b1 = moe->b1,
         .b2 = cap(moe->b2),
     };
+    args.ids = args.table;
     step_by_pair(c, &args, 0, inner, c->z);
     step_by_pair(c, &args, 1, c->slots, inner);
 }

@@ -20,9 +20,9 @@ uint64_t k3_expert_tensor(uint64_t table, uint entry, uint tensor)
 #define K3_EXPERT_OF(pair, a) k3_expert_of(pair, a.table, a.ids, a.E, a.missing_is_fault, a.fault, a.fault_code)
 uint k3_expert_of(uint pair, uint64_t table, uint64_t ids, uint E, uint missing_is_fault, uint64_t fault, uint fault_code)
 {
-    uint entry = ids == 0ul ? pair : U32(ids).at[pair];
-    bool inside = ids == 0ul || entry < E;
-    if (inside && k3_expert_tensor(table, entry, K3_W1) != 0ul)
+    uint entry = ids == table ? pair : U32(ids).at[pair];
+    bool inside = ids == table || entry < E;
+    if (k3_expert_tensor(table, inside ? entry : 0u, K3_W1) != 0ul && inside)
         return entry;
     if (!inside || missing_is_fault != 0u)
         U32(fault).at[0] = fault_code;
