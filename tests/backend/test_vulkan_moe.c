@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EXPERTS = 64, MOST_PAIRS = 2048 };
+enum { MOST_EXPERTS = 600, MOST_PAIRS = 2048 };
 
 typedef struct shape {
     int T, K, E, L, I;
@@ -126,6 +126,27 @@ static void compare(k3_backend *device, k3_backend *cpu, const shape *s, int par
     free(b);
 }
 
+/* Gives the experts new tensors, all in one buffer and far enough apart that no two are one range. */
+static void scatter(call *c)
+{
+    enum { PLACE = 2048, TENSORS = 6 };
+    size_t bytes = (size_t)c->moe.E * TENSORS * PLACE;
+    unsigned char *pool = malloc(bytes);
+    random_stream r = {5};
+    assert_non_null(pool);
+    for (size_t i = 0; i < bytes; i++)
+        pool[i] = (unsigned char)(i / PLACE % 2 ? 118 + random_bits(&r) % 8 : random_bits(&r)); /* scales, codes */
+    k3_ref at = put_bytes(c->be, pool, bytes);
+    free(pool);
+    for (int e = 0; e < c->moe.E; e++) {
+        k3_mat *mats[3] = {&c->experts[e].w1, &c->experts[e].w3, &c->experts[e].w2};
+        for (int i = 0; i < 3; i++) {
+            mats[i]->data = k3_at(at, (uint64_t)(TENSORS * e + 2 * i) * PLACE);
+            mats[i]->scale = k3_at(mats[i]->data, PLACE);
+        }
+    }
+}
+
 static k3_backend *open_device(void)
 {
     k3_backend *be = open_level("vulkan", 1);
@@ -143,6 +164,33 @@ static void many_rows_agree_with_the_cpu(void **state)
     for (int i = 0; i < N_SHAPES; i++)
         for (int partial = 0; partial < 2; partial++)
             compare(device, cpu, &shapes[i], partial);
+    cpu->close(cpu);
+    device->close(device);
+}
+
+/* More ranges than a dispatch keeps apart, of few rows and of many. */
+static void experts_in_scattered_slots_are_computed(void **state)
+{
+    (void)state;
+    k3_backend *device = open_device(), *cpu = open_level("scalar", 1);
+    const shape shapes_of_many[2] = {{8, 64, 600, 64, 32, 25}, {128, 16, 600, 64, 32, 25}};
+    for (int i = 0; i < 2; i++) {
+        const shape *s = &shapes_of_many[i];
+        call *a = make_call(device, s, 0), *b = make_call(cpu, s, 0);
+        for (int p = 0; p < s->T * s->K; p++)
+            a->ids[p] = b->ids[p] = p * 7 % s->E;
+        device->memory->upload(device, a->moe.ids, a->ids, 4 * (uint64_t)(s->T * s->K));
+        scatter(a);
+        scatter(b);
+        float *got = compute(a), *want = compute(b);
+        double d = worst_slot(got, want, s);
+        if (!(d <= 4e-3))
+            fail_msg("%d rows: a slot differs by %.3g", s->T, d);
+        free(got);
+        free(want);
+        free(a);
+        free(b);
+    }
     cpu->close(cpu);
     device->close(device);
 }
@@ -206,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_rows_agree_with_the_cpu),
+        cmocka_unit_test(experts_in_scattered_slots_are_computed),
         cmocka_unit_test(a_choice_outside_the_table_is_a_failure),
         cmocka_unit_test(a_nan_among_the_logits_is_a_failure),
     };

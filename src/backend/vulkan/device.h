@@ -43,6 +43,7 @@ struct k3_vk_buf {
 /* A range that a command reads or writes, by device address. */
 typedef struct k3_vk_access {
     uint64_t first, end;
+    uint64_t bytes; /* of it that are really read or written */
     k3_vk_buf *buf;
     int write;
 } k3_vk_access;

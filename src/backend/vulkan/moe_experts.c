@@ -141,19 +141,21 @@ static struct k3_expert_address find_expert(const moe_call *c, int id)
 /* The table by id. */
 static uint64_t put_table(const moe_call *c)
 {
-    struct k3_expert_address table[MOST_EXPERTS];
-    for (int id = 0; id < c->moe->E; id++)
+    uint64_t address;
+    struct k3_expert_address *table = k3_vk_table(c->vk, (size_t)c->moe->E * sizeof *table, &address);
+    for (int id = 0; table && id < c->moe->E; id++)
         table[id] = find_expert(c, id);
-    return k3_vk_put(c->vk, table, (size_t)c->moe->E * sizeof *table);
+    return address;
 }
 
 /* The table by pair: much shorter where few pairs want few of many experts. */
 static uint64_t put_pairs(const moe_call *c)
 {
-    struct k3_expert_address table[ROWS_BY_PAIR * MOST_CHOSEN];
-    for (uint64_t p = 0; p < c->n_pairs; p++)
+    uint64_t address;
+    struct k3_expert_address *table = k3_vk_table(c->vk, c->n_pairs * sizeof *table, &address);
+    for (uint64_t p = 0; table && p < c->n_pairs; p++)
         table[p] = find_expert(c, c->moe->host_ids[p]);
-    return k3_vk_put(c->vk, table, c->n_pairs * sizeof *table);
+    return address;
 }
 
 static float cap(float b2)

@@ -217,31 +217,61 @@ void k3_vk_submit(k3_backend *be)
 
 /* ---- order ------------------------------------------------------------------------------------------------- */
 
+/* Makes room among the pending ranges: those of a buffer that are all read, or all written, become one range that covers them. A wider
+ * range may cost a barrier more, never one less. */
+static void merge_pending(k3_vk *vk)
+{
+    int n = 0;
+    for (int i = 0; i < vk->n_pending; i++) {
+        k3_vk_access *p = &vk->pending[i], *q = vk->pending;
+        while (q < vk->pending + n && (q->buf != p->buf || q->write != p->write))
+            q++;
+        if (q == vk->pending + n) {
+            vk->pending[n++] = *p;
+            continue;
+        }
+        q->first = p->first < q->first ? p->first : q->first;
+        q->end = p->end > q->end ? p->end : q->end;
+        q->bytes += p->bytes;
+    }
+    vk->n_pending = n;
+}
+
 void k3_vk_access_range(k3_vk *vk, k3_vk_buf *buf, uint64_t address, uint64_t bytes, int write)
 {
     if (!bytes)
         return;
-    if (vk->n_pending == K3_VK_ACCESSES) {
-        k3_vk_fail(vk, K3_E_UNSUPPORTED, "%s: more than %d ranges in one dispatch", k3_vk_op_name(vk->op), (int)K3_VK_ACCESSES);
+    k3_vk_access *last = vk->n_pending ? &vk->pending[vk->n_pending - 1] : NULL;
+    if (last && last->buf == buf && last->write == write && last->end <= address && address <= last->end + K3_VK_ALIGN) {
+        last->end = address + bytes; /* neighbours, such as an expert's tensors, are one range */
+        last->bytes += bytes;
         return;
     }
-    k3_vk_access *last = vk->n_pending ? &vk->pending[vk->n_pending - 1] : NULL;
-    if (last && last->buf == buf && last->write == write && last->end <= address && address <= last->end + K3_VK_ALIGN)
-        last->end = address + bytes; /* neighbours, such as an expert's tensors, are one range */
+    if (vk->n_pending == K3_VK_ACCESSES)
+        merge_pending(vk);
+    if (vk->n_pending == K3_VK_ACCESSES)
+        k3_vk_fail(vk, K3_E_UNSUPPORTED, "%s: ranges of more than %d buffers in one dispatch", k3_vk_op_name(vk->op), (int)K3_VK_ACCESSES);
     else
-        vk->pending[vk->n_pending++] = (k3_vk_access){address, address + bytes, buf, write};
+        vk->pending[vk->n_pending++] = (k3_vk_access){address, address + bytes, bytes, buf, write};
 }
 
+static int meet(const k3_vk_access *a, const k3_vk_access *b)
+{
+    return a->first < b->end && b->first < a->end;
+}
+
+/* Writes are few among many reads: only they are compared with all of the others. */
 static int meets_earlier(const k3_vk *vk)
 {
-    for (int i = 0; i < vk->n_pending; i++) {
-        const k3_vk_access *p = &vk->pending[i];
-        for (int j = 0; j < vk->n_active; j++) {
-            const k3_vk_access *a = &vk->active[j];
-            if ((p->write || a->write) && p->first < a->end && a->first < p->end)
+    const k3_vk_access *pending_end = vk->pending + vk->n_pending, *active_end = vk->active + vk->n_active;
+    for (const k3_vk_access *a = vk->active; a < active_end; a++)
+        for (const k3_vk_access *p = vk->pending; a->write && p < pending_end; p++)
+            if (meet(a, p))
                 return 1;
-        }
-    }
+    for (const k3_vk_access *p = vk->pending; p < pending_end; p++)
+        for (const k3_vk_access *a = vk->active; p->write && a < active_end; a++)
+            if (meet(a, p))
+                return 1;
     return 0;
 }
 
@@ -322,7 +352,7 @@ uint64_t k3_vk_write(k3_vk *vk, k3_ref ref, uint64_t bytes)
     return declare(vk, ref, bytes, 1);
 }
 
-uint64_t k3_vk_put(k3_vk *vk, const void *data, size_t bytes)
+void *k3_vk_table(k3_vk *vk, size_t bytes, uint64_t *address)
 {
     k3_vk_batch *batch = k3_vk_recording(vk);
     uint64_t room = (bytes + 15) / 16 * 16;
@@ -335,11 +365,21 @@ uint64_t k3_vk_put(k3_vk *vk, const void *data, size_t bytes)
     if (!batch || batch->tables_used + room > TABLES_BYTES) {
         k3_vk_fail(vk, K3_E_NOMEM, "%s: a table of %zu bytes wanted, %d are there; compute fewer rows at once", k3_vk_op_name(vk->op),
                    bytes, (int)TABLES_BYTES);
-        return 0;
+        *address = 0;
+        return NULL;
     }
-    memcpy(batch->tables_host + batch->tables_used, data, bytes);
-    uint64_t address = batch->tables->base.address + batch->tables_used;
+    char *host = batch->tables_host + batch->tables_used;
+    *address = batch->tables->base.address + batch->tables_used;
     batch->tables_used += room;
+    return host;
+}
+
+uint64_t k3_vk_put(k3_vk *vk, const void *data, size_t bytes)
+{
+    uint64_t address;
+    void *host = k3_vk_table(vk, bytes, &address);
+    if (host)
+        memcpy(host, data, bytes);
     return address;
 }
 
@@ -387,7 +427,7 @@ static double estimate(const k3_vk *vk)
 {
     double bytes = 0;
     for (int i = 0; i < vk->n_pending; i++)
-        bytes += (double)(vk->pending[i].end - vk->pending[i].first);
+        bytes += (double)vk->pending[i].bytes;
     return (bytes / guessed_bytes_a_second + vk->flops / guessed_flops_a_second + dispatch_seconds) * vk->work_scale;
 }
 

@@ -45,13 +45,13 @@ typedef enum k3_vk_op {
 
 /* What the kernels may count on; fixed when the device is opened. */
 typedef struct k3_vk_limits {
-    uint32_t subgroup;             /* lanes of a subgroup as kernels are compiled for, if the device lets us choose; else its default */
-    uint32_t shared_bytes;         /* of one workgroup: 32 KiB at least wanted */
-    uint32_t groups_x, groups_yz;  /* of one dispatch */
-    uint32_t invocations;          /* of one workgroup */
-    uint32_t cores;                /* multiprocessors or a guess: how many workgroups make a full device */
-    int matrix_f16;                /* 16x16x16 f16 cooperative matrices with f32 sums, subgroup scope; 0 in exact mode */
-    int f16;                       /* shaderFloat16 */
+    uint32_t subgroup;            /* lanes of a subgroup as kernels are compiled for, if the device lets us choose; else its default */
+    uint32_t shared_bytes;        /* of one workgroup: 32 KiB at least wanted */
+    uint32_t groups_x, groups_yz; /* of one dispatch */
+    uint32_t invocations;         /* of one workgroup */
+    uint32_t cores;               /* multiprocessors or a guess: how many workgroups make a full device */
+    int matrix_f16;               /* 16x16x16 f16 cooperative matrices with f32 sums, subgroup scope; 0 in exact mode */
+    int f16;                      /* shaderFloat16 */
     int exact;
 } k3_vk_limits;
 
@@ -82,6 +82,8 @@ uint64_t k3_vk_runs(k3_vk *vk, const k3_run *runs, int n_runs, uint64_t state_by
 
 /* Copies a table to where the next dispatches can read it; valid until the command buffer they are in has run. Address 16-aligned. */
 uint64_t k3_vk_put(k3_vk *vk, const void *data, size_t bytes);
+/* The same for a table that is made in place: where to write it, and its address; NULL after a failure. */
+void *k3_vk_table(k3_vk *vk, size_t bytes, uint64_t *address);
 
 /* Device memory of this operation, reused by the next one: scratch is one buffer, and places in it are given by offset. Call once an
  * operation, before any dispatch that uses it; then k3_vk_read / k3_vk_write on places in it. A failure is kept and {0} returned. */
