@@ -17,7 +17,7 @@ static const double submission_seconds = 0.1;
 /* The first guess of what a device does; corrected by what submissions really took. */
 static const double guessed_bytes_a_second = 50e9, guessed_flops_a_second = 1e12, dispatch_seconds = 2e-6;
 /* Until something is measured the guess is taken to be so many times too good. The time stamps of a software device measure nothing. */
-static const double doubt = 16, doubt_in_software = 100;
+static const double doubt = 16, doubt_in_software = 1000;
 
 /* ---- failures ---------------------------------------------------------------------------------------------- */
 
@@ -428,7 +428,7 @@ static double estimate(const k3_vk *vk)
     double bytes = 0;
     for (int i = 0; i < vk->n_pending; i++)
         bytes += (double)vk->pending[i].bytes;
-    return (bytes / guessed_bytes_a_second + vk->flops / guessed_flops_a_second + dispatch_seconds) * vk->work_scale;
+    return (bytes / guessed_bytes_a_second + vk->flops / guessed_flops_a_second) * vk->work_scale + dispatch_seconds;
 }
 
 static void dispatch(k3_vk *vk, k3_vk_shader shader, const uint32_t *spec, int n_spec, int full, const void *args, size_t args_bytes,
