@@ -14,6 +14,7 @@ enum {
     PLAIN_PAIRS = 16, /* of a workgroup, as the kernels have them */
     MATRIX_PAIRS = 48,
     MATRIX_SHARED = 48 << 10,
+    MERGE_CHANNELS = 128,
     STEP = 16 /* cache rows that a kernel takes at a time */
 };
 /* Floating-point operations of one dispatch: 0.02 seconds at the speed of matrix units, 1 second on a small device. */
@@ -46,22 +47,29 @@ static uint64_t row_bytes(const attend *a)
     return (uint64_t)(a->dims->kv_lora + a->dims->rope) * (a->dims->cache == K3_F32 ? 4 : 2);
 }
 
-/* The cache is cut into parts of equal length so that tiles times parts fill the device: once where there are few tiles, several times
- * where the last of many would leave it idle for long. */
+/* The cache is cut into parts of equal length, so many that tiles times parts fill the device, the last wave of them too, with as little as
+ * possible of what every part costs and merging them. Costs are in cache rows of one tile. */
 static void cut(const attend *a, attend_block *b)
 {
-    uint64_t total = 0, longest = 0;
-    uint32_t cores = k3_vk_limits_of(a->vk)->cores * (a->is_matrix ? 1 : 4);
+    enum { LEAST = 32, START = 64, MERGE = 64 };
+    uint64_t longest = 0, best = UINT64_MAX, cores = k3_vk_limits_of(a->vk)->cores * (a->is_matrix ? 1ull : 4ull);
+    uint64_t pairs = (uint64_t)b->n * (uint64_t)a->dims->heads;
     for (int i = 0; i < b->n_runs; i++) {
-        uint32_t tiles = (uint32_t)k3_vk_groups((uint64_t)b->runs[i].n * (uint64_t)a->dims->heads, a->tile_pairs);
         uint64_t context = (uint64_t)b->runs[i].pos + (uint64_t)b->runs[i].n;
-        b->tiles += tiles;
-        total += tiles * context;
+        b->tiles += (uint32_t)k3_vk_groups((uint64_t)b->runs[i].n * (uint64_t)a->dims->heads, a->tile_pairs);
         longest = context > longest ? context : longest;
     }
-    int many = b->tiles > cores;
-    uint64_t rows = k3_vk_groups(total, cores * (many ? 8 : 1)), least = many ? 1024 : 32;
-    b->part_rows = (uint32_t)k3_vk_groups(rows > least ? rows : least, STEP) * STEP;
+    for (uint64_t parts = 1; parts == 1 || (parts <= cores && parts * LEAST <= longest); parts++) {
+        uint64_t rows = ((longest + parts - 1) / parts + STEP - 1) / STEP * STEP, groups = 0;
+        for (int i = 0; i < b->n_runs; i++)
+            groups += k3_vk_groups((uint64_t)b->runs[i].n * (uint64_t)a->dims->heads, a->tile_pairs) *
+                      k3_vk_groups((uint64_t)b->runs[i].pos + (uint64_t)b->runs[i].n, (uint32_t)rows);
+        uint64_t cost = (groups + cores - 1) / cores * (rows + START) + (parts > 1 ? MERGE + parts * pairs / 96 : 0);
+        if (cost < best) {
+            best = cost;
+            b->part_rows = (uint32_t)rows;
+        }
+    }
     b->parts = (uint32_t)k3_vk_groups(longest, b->part_rows);
 }
 
@@ -134,6 +142,24 @@ static struct k3_mla_weights_args weights(const attend *a, const attend_block *b
                                         0};
 }
 
+#ifdef K3_HAVE_MATRIX_SHADERS
+/* glsl/mla_attend_heads_matrix.comp takes the first and the last stage of blocks of many rows. */
+static int heads_fit(const attend *a, const attend_block *b, const struct k3_mla_weights_args *args)
+{
+    enum { MANY = 16 };
+    return a->is_matrix && b->n >= MANY && a->dims->nope == 128 && a->dims->v == 128 && k3_vk_aligned(args->x | args->y);
+}
+
+static void heads_stage(const attend *a, const attend_block *b, const struct k3_mla_weights_args *args, const uint32_t *spec, int is_value)
+{
+    enum { ROWS = 64, COLUMNS = 128 };
+    uint32_t values[4] = {spec[0], spec[1], spec[2], (uint32_t)is_value};
+    uint64_t blocks = is_value ? 1 : (uint64_t)a->dims->kv_lora / COLUMNS;
+    k3_vk_dispatch_full(a->vk, K3_VK_SHADER_mla_attend_heads_matrix, values, 4, args, sizeof *args, (uint64_t)a->dims->heads * blocks,
+                        (uint32_t)k3_vk_groups((uint64_t)b->n, ROWS), 1);
+}
+#endif
+
 static void query_stage(const attend *a, const attend_block *b, k3_ref scratch)
 {
     const k3_mla_dims *d = a->dims;
@@ -144,6 +170,12 @@ static void query_stage(const attend *a, const attend_block *b, k3_ref scratch)
     args.x = k3_vk_read(a->vk, k3_at(a->q, (uint64_t)b->row * q_row), (uint64_t)b->n * q_row);
     args.y = k3_vk_write(a->vk, scratch, 4ull * b->pairs * a->query_stride);
     k3_vk_work(a->vk, 2.0 * b->pairs * d->nope * d->kv_lora);
+#ifdef K3_HAVE_MATRIX_SHADERS
+    if (heads_fit(a, b, &args)) {
+        heads_stage(a, b, &args, spec, 0);
+        return;
+    }
+#endif
     k3_vk_dispatch(a->vk, K3_VK_SHADER_mla_attend_query, spec, 4, &args, sizeof args,
                    (uint64_t)d->heads * k3_vk_groups((uint64_t)d->kv_lora, 4 * spec[3]), (uint32_t)k3_vk_groups((uint64_t)b->n, spec[2]),
                    1);
@@ -161,6 +193,12 @@ static void value_stage(const attend *a, const attend_block *b, k3_ref scratch)
     args.x = k3_vk_read(a->vk, k3_at(scratch, b->context_at), 4ull * b->pairs * a->context_stride);
     args.y = k3_vk_write(a->vk, k3_at(a->o, (uint64_t)b->row * o_row), (uint64_t)b->n * o_row);
     k3_vk_work(a->vk, 2.0 * b->pairs * d->v * d->kv_lora);
+#ifdef K3_HAVE_MATRIX_SHADERS
+    if (heads_fit(a, b, &args)) {
+        heads_stage(a, b, &args, spec, 1);
+        return;
+    }
+#endif
     k3_vk_dispatch(a->vk, K3_VK_SHADER_mla_attend_value, spec, 3, &args, sizeof args,
                    (uint64_t)d->heads * k3_vk_groups((uint64_t)d->v, args.block), (uint32_t)k3_vk_groups((uint64_t)b->n, spec[2]), 1);
 }
@@ -196,8 +234,8 @@ static void cache_stages(const attend *a, const attend_block *b, k3_ref scratch)
         return;
     k3_vk_write(a->vk, k3_at(scratch, b->context_at), context_bytes);
     k3_vk_read(a->vk, k3_at(scratch, b->stats_at), 8ull * b->parts * b->pairs);
-    k3_vk_dispatch(a->vk, K3_VK_SHADER_mla_attend_merge, NULL, 0, &args, sizeof args,
-                   k3_vk_groups((uint64_t)b->pairs * a->context_stride, 256), 1, 1);
+    k3_vk_dispatch(a->vk, K3_VK_SHADER_mla_attend_merge, NULL, 0, &args, sizeof args, b->pairs,
+                   (uint32_t)k3_vk_groups(a->context_stride, MERGE_CHANNELS), 1);
 }
 
 /* glsl/mla_attend_matrix.comp is made for one shape, which is K3's. */

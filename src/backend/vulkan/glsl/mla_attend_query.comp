@@ -8,7 +8,7 @@ layout(local_size_x = 256) in;
 layout(constant_id = 3) const uint QUADS = 64;
 const uint SLICES = 256 / QUADS;
 const uint CHUNK = 128; /* rows of W_k whose q is in shared memory */
-const uint AT_ONCE = 4; /* rows of W_k whose words a thread waits for together; CHUNK is a multiple of AT_ONCE * SLICES */
+const uint AT_ONCE = 8; /* rows of W_k whose words a thread waits for together; CHUNK is a multiple of AT_ONCE * SLICES */
 
 shared vec4 q_shared[CHUNK * 2]; /* [row of W_k, row of activations], times the scales; 0 past the last row of W_k */
 shared vec4 sums[256];
