@@ -48,6 +48,7 @@ static k3_buf *alloc_rows(k3_backend *be, uint64_t rows, uint64_t row_bytes, con
         k3_memory_info now;
         d->memory->info(be, &now);
         posing.used_before_experts = now.used;
+        posing.experts_alloc = posing.n_allocs + 1;
     }
     posing.n_allocs++;
     int fails =
@@ -66,6 +67,7 @@ static k3_buf *alloc(k3_backend *be, uint64_t bytes, const char *what)
 static void wait_or_lose(device *d)
 {
     posing.n_waits++;
+    d->is_full |= posing.n_waits == posing.full_at;
     if ((posing.n_waits == posing.lose_at || posing.n_waits == posing.lose_again_at) && !d->is_lost) {
         d->is_lost = 1;
         posing.n_losses++;
@@ -116,7 +118,7 @@ static void close_device(k3_backend *be)
 k3_status posing_open(k3_backend **out, const k3_backend_config *config, char *note, size_t note_size, k3_error *err)
 {
     k3_backend_config inner = *config;
-    int is_posing = !config->name || strcmp(config->name, "auto") == 0 || strncmp(config->name, "posing", 6) == 0;
+    int is_posing = !config->name || strcmp(config->name, "auto") == 0 || config->name[0] == 'p';
     *out = NULL;
     if (is_posing && posing.refuse_after_loss && posing.n_losses)
         return k3_fail(err, K3_E_NOT_FOUND, "posing: the device is gone");

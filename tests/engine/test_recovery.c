@@ -305,6 +305,64 @@ static void an_allocation_that_fails_in_use_changes_no_token(void **state)
     }
 }
 
+/* A pass that runs out of memory may have changed the states of its sessions. */
+static void a_pass_out_of_memory_is_run_again_with_fewer_experts(void **state)
+{
+    (void)state;
+    k3_error err;
+    tiny_run got;
+    posing_reset();
+    k3_engine *engine = run_open(&plain);
+    long first = posing.n_waits + 1;
+    run_must(run_greedy(&got, engine, &err), &err);
+    long last = posing.n_waits;
+    k3_engine_close(engine);
+    for (long n = first; n <= last; n++) {
+        int resident, slots, all;
+        posing_reset();
+        posing.full_at = n;
+        engine = run_open(&plain);
+        run_must(run_greedy(&got, engine, &err), &err);
+        run_check(&got, run_on_cpu(0));
+        k3_experts_resident(engine->experts, &resident, &slots, &all);
+        assert_int_equal(slots, 0);
+        assert_int_equal(posing.n_open, 1);
+        k3_engine_close(engine);
+    }
+}
+
+/* Marks are made again with the state, so that going back to one costs nothing twice. */
+static void marks_come_back_with_the_state(void **state)
+{
+    (void)state;
+    k3_error err;
+    k3_session *session;
+    float want[TINY_VOCAB];
+    posing_reset();
+    k3_engine *engine = run_open(&plain);
+    run_must(k3_session_open(&session, engine, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        run_must(k3_session_append(session, run_prompt + 10 * i, 10, &err), &err);
+        run_must(k3_session_mark(session, &err), &err);
+    }
+    run_must(k3_session_append(session, run_prompt + 20, 1, &err), &err);
+    memcpy(want, k3_session_logits(session), sizeof want);
+    posing.lose_at = posing.n_waits + 1;
+    for (int64_t mark = 20; mark >= 10; mark -= 10) {
+        run_must(k3_session_append(session, run_prompt, 1, &err), &err);
+        long waits = posing.n_waits;
+        run_must(k3_session_rewind(session, mark, &err), &err);
+        assert_int_equal(k3_session_length(session), mark);
+        run_must(k3_session_append(session, run_prompt + mark, 1, &err), &err);
+        assert_int_equal(posing.n_waits - waits, 3); /* the copy, logits, the end of the pass */
+        if (mark == 20)
+            assert_memory_equal(k3_session_logits(session), want, sizeof want);
+    }
+    assert_int_equal(posing.n_losses, 1);
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
 static void an_expert_device_that_is_lost_changes_no_token(void **state)
 {
     (void)state;
@@ -368,6 +426,33 @@ static void injected_rows_are_lost_with_the_device_and_it_is_said(void **state)
     run_must(k3_session_append(other, run_prompt, 1, &err), &err);
     k3_session_close(session);
     k3_session_close(other);
+    k3_engine_close(engine);
+}
+
+/* A laptop that sleeps every night: a device that has worked again for a while is opened again the next time too. */
+static void a_device_that_came_back_is_trusted_after_a_while(void **state)
+{
+    (void)state;
+    k3_error err;
+    k3_session *session;
+    posing_reset();
+    k3_engine *engine = run_open(&plain);
+    run_must(k3_session_open(&session, engine, &err), &err);
+    for (int night = 0; night < 3; night++) {
+        posing.lose_at = posing.n_waits + 1;
+        for (int i = 0; i < 70; i++)
+            run_must(k3_session_append(session, run_prompt + i % RUN_PROMPT, 1, &err), &err);
+        assert_int_equal(posing.n_losses, night + 1);
+        assert_int_equal(posing.n_open, 1);
+        contains(k3_engine_info(engine)->notice, "opened again");
+    }
+    for (int times = 0; times < 2; times++) {
+        posing.lose_at = posing.n_waits + 1;
+        run_must(k3_session_append(session, run_prompt, 1, &err), &err);
+    }
+    assert_int_equal(posing.n_open, 0);
+    contains(k3_engine_info(engine)->notice, "the CPU goes on");
+    k3_session_close(session);
     k3_engine_close(engine);
 }
 
@@ -448,8 +533,11 @@ int main(void)
         cmocka_unit_test(a_vulkan_device_that_is_lost_changes_no_token),
         cmocka_unit_test(a_vulkan_device_without_memory_at_open_leads_to_the_cpu),
         cmocka_unit_test(an_allocation_that_fails_in_use_changes_no_token),
+        cmocka_unit_test(a_pass_out_of_memory_is_run_again_with_fewer_experts),
+        cmocka_unit_test(marks_come_back_with_the_state),
         cmocka_unit_test(an_expert_device_that_is_lost_changes_no_token),
         cmocka_unit_test(injected_rows_are_lost_with_the_device_and_it_is_said),
+        cmocka_unit_test(a_device_that_came_back_is_trusted_after_a_while),
         cmocka_unit_test(a_replacement_that_is_cancelled_can_be_made_later),
         cmocka_unit_test(devices_are_listed),
     };

@@ -73,6 +73,25 @@ static void nothing_comes_back_inside_a_token_when_all_experts_are_resident(void
     k3_engine_close(engine);
 }
 
+/* Case H01: a device may refuse large allocations long before its memory ends. */
+static void slots_are_made_in_smaller_pieces_where_large_ones_are_refused(void **state)
+{
+    (void)state;
+    posing_reset();
+    k3_engine_close(run_open(&plain));
+    long n_allocs = posing.n_allocs, first = posing.experts_alloc;
+    posing_reset();
+    posing.fail_alloc = first;
+    k3_engine *engine = run_open(&plain);
+    int n, n_slots;
+    resident(engine, &n, &n_slots);
+    assert_int_equal(n_slots, RUN_EXPERTS);
+    assert_int_equal(n, RUN_EXPERTS);
+    assert_int_equal(posing.n_allocs, n_allocs + 2);
+    check_run(engine, &plain);
+    k3_engine_close(engine);
+}
+
 static void one_wait_a_layer_when_some_are_not(void **state)
 {
     (void)state;
@@ -208,8 +227,7 @@ static void further_devices_hold_experts(void **state)
 static void wrong_expert_devices_are_refused(void **state)
 {
     (void)state;
-    static const char *const lists[] = {
-        "", "posing,", ",posing", "cpu", "posing,cpu:scalar", "tpu", "posing,posing,posing,posing,posing,posing,posing"};
+    static const char *const lists[] = {"", "posing,", ",posing", "cpu", "posing,cpu:scalar", "tpu", "p,p,p,p,p,p,p,p,p,p,p,p,p,p,p"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         k3_engine *engine;
         k3_error err;
@@ -278,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_budget_gives_the_same_tokens),
         cmocka_unit_test(nothing_comes_back_inside_a_token_when_all_experts_are_resident),
+        cmocka_unit_test(slots_are_made_in_smaller_pieces_where_large_ones_are_refused),
         cmocka_unit_test(one_wait_a_layer_when_some_are_not),
         cmocka_unit_test(the_tier_fills),
         cmocka_unit_test(statistics_count_pairs_by_tier),
