@@ -19,7 +19,7 @@ typedef struct k3_experts_config {
     const char *devices;       /* backend names separated by commas, or NULL; a name given twice is opened twice */
 } k3_experts_config;
 
-enum { K3_MAX_TIERS = 8 };
+enum { K3_MAX_TIERS = 16 };
 
 typedef struct k3_tier {
     k3_backend *be;
