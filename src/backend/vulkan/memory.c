@@ -49,8 +49,6 @@ uint64_t k3_vk_free_bytes(k3_vk *vk, uint64_t *total)
     return sum;
 }
 
-
-
 /* How well a memory type serves; 0: not at all. Device memory that the host sees as well is taken for tables before host memory, and for
  * everything else only after plain device memory, because there may be little of it. */
 static int fitness(const k3_vk *vk, uint32_t type, k3_vk_purpose purpose)
@@ -146,8 +144,8 @@ static int keep_slab(k3_vk *vk, k3_vk_slab *slab)
     return 1;
 }
 
-/* Tries the memory types from the fittest on, and of equally fit ones the heap with the most room; a heap without room is passed over, since
- * allocations beyond the budget may succeed and lose the device later. */
+/* Tries the memory types from the fittest on, and of equally fit ones the heap with the most room; a heap without room is passed over,
+ * since allocations beyond the budget may succeed and lose the device later. */
 static VkResult place_slab(k3_vk *vk, k3_vk_slab *slab, uint32_t type_bits, k3_vk_purpose purpose)
 {
     uint64_t room[VK_MAX_MEMORY_HEAPS];
