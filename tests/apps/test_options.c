@@ -105,6 +105,29 @@ static void help_goes_to_stdout_and_names_every_option_with_its_default(void **s
     process_free(&r);
 }
 
+static void devices_are_listed_and_a_wrong_one_is_an_error(void **state)
+{
+    (void)state;
+    process_result r = RUN("devices");
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.err, "");
+    if (!strstr(r.out, "\ncpu  cpu:"))
+        fail_msg("%s", r.out);
+    process_free(&r);
+    check_usage(RUN("devices", TINY), "k3 devices: " TINY ": unexpected\n");
+    r = RUN("run", TINY, "--ids", "1", "-n", "1", "--backend", "vulkan:no such device");
+    assert_int_equal(r.status, 1);
+    assert_string_equal(r.out, "");
+    assert_memory_equal(r.err, "k3: ", 4);
+    assert_non_null(strstr(r.err, "vulkan"));
+    assert_ptr_equal(strchr(r.err, '\n'), r.err + strlen(r.err) - 1);
+    process_free(&r);
+    r = RUN("run", TINY, "--ids", "1", "-n", "1", "--expert-devices", "cpu");
+    assert_int_equal(r.status, 1);
+    assert_string_equal(r.err, "k3: expert devices: \"cpu\" is no device; the CPU computes what devices do not hold anyway\n");
+    process_free(&r);
+}
+
 static void options_take_their_value_after_an_equals_sign_too(void **state)
 {
     (void)state;
@@ -126,6 +149,7 @@ int main(void)
         cmocka_unit_test(a_missing_value_model_or_prompt_is_said),
         cmocka_unit_test(wrong_ids_are_shown),
         cmocka_unit_test(help_goes_to_stdout_and_names_every_option_with_its_default),
+        cmocka_unit_test(devices_are_listed_and_a_wrong_one_is_an_error),
         cmocka_unit_test(options_take_their_value_after_an_equals_sign_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
