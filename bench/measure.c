@@ -75,7 +75,8 @@ k3_status bench_open(bench *b, int timing, int exact, k3_error *err)
     k3_status status = k3_backend_open(&b->be, &config, note, sizeof note, err);
     if (status != K3_OK)
         return status;
-    snprintf(b->device, sizeof b->device, "%s", b->be->describe(b->be));
+    if (!exact)
+        snprintf(b->device, sizeof b->device, "%s", b->be->describe(b->be));
     uint32_t *words = malloc(PATTERN);
     if (!words)
         return k3_fail(err, K3_E_NOMEM, "%d bytes for a pattern: out of memory", PATTERN);
