@@ -11,7 +11,7 @@ enum { MAX_DEVICES = 16, MAX_EXTENSIONS = 512 };
 
 static const char *const op_names[K3_VK_N_OPS] = {
     "embed",      "attnres_mix", "rmsnorm",  "matmul",   "shortconv",   "l2norm",      "kda_gate", "kda_recur", "kda_chunk", "gate_rmsnorm",
-    "mla_append", "mla_attend",  "gate_mul", "situ_glu", "router_topk", "moe_experts", "moe_sum",  "add",       "sample",
+    "mla_append", "mla_attend",  "gate_mul", "situ_glu", "router_topk", "moe_experts", "moe_sum",  "add",       "sample",    "copy",
 };
 
 const char *k3_vk_op_name(k3_vk_op op)
@@ -20,63 +20,25 @@ const char *k3_vk_op_name(k3_vk_op op)
 }
 
 static const k3_ops vulkan_ops = {
-#if __has_include("backend/vulkan/embed.c")
     .embed = k3_vulkan_embed,
-#endif
-#if __has_include("backend/vulkan/attnres_mix.c")
     .attnres_mix = k3_vulkan_attnres_mix,
-#endif
-#if __has_include("backend/vulkan/rmsnorm.c")
     .rmsnorm = k3_vulkan_rmsnorm,
-#endif
-#if __has_include("backend/vulkan/matmul.c")
     .matmul = k3_vulkan_matmul,
-#endif
-#if __has_include("backend/vulkan/shortconv.c")
     .shortconv = k3_vulkan_shortconv,
-#endif
-#if __has_include("backend/vulkan/l2norm.c")
     .l2norm = k3_vulkan_l2norm,
-#endif
-#if __has_include("backend/vulkan/kda_gate.c")
     .kda_gate = k3_vulkan_kda_gate,
-#endif
-#if __has_include("backend/vulkan/kda_recur.c")
     .kda_recur = k3_vulkan_kda_recur,
-#endif
-#if __has_include("backend/vulkan/kda_chunk.c")
     .kda_chunk = k3_vulkan_kda_chunk,
-#endif
-#if __has_include("backend/vulkan/gate_rmsnorm.c")
     .gate_rmsnorm = k3_vulkan_gate_rmsnorm,
-#endif
-#if __has_include("backend/vulkan/mla_append.c")
     .mla_append = k3_vulkan_mla_append,
-#endif
-#if __has_include("backend/vulkan/mla_attend.c")
     .mla_attend = k3_vulkan_mla_attend,
-#endif
-#if __has_include("backend/vulkan/gate_mul.c")
     .gate_mul = k3_vulkan_gate_mul,
-#endif
-#if __has_include("backend/vulkan/situ_glu.c")
     .situ_glu = k3_vulkan_situ_glu,
-#endif
-#if __has_include("backend/vulkan/router_topk.c")
     .router_topk = k3_vulkan_router_topk,
-#endif
-#if __has_include("backend/vulkan/moe_experts.c")
     .moe_experts = k3_vulkan_moe_experts,
-#endif
-#if __has_include("backend/vulkan/moe_sum.c")
     .moe_sum = k3_vulkan_moe_sum,
-#endif
-#if __has_include("backend/vulkan/add.c")
     .add = k3_vulkan_add,
-#endif
-#if __has_include("backend/vulkan/sample.c")
     .sample = k3_vulkan_sample,
-#endif
 };
 
 /* ---- the instance ------------------------------------------------------------------------------------------ */

@@ -1,5 +1,6 @@
 /* Bytes between host and device. Small uploads travel inside the batch being recorded, in order. Large ones go through a ring of staging
  * memory on the transfer queue and overlap whatever is computed; where the host sees the device's memory they are written in place. */
+#include "backend/args/copy.h"
 #include "backend/vulkan/device.h"
 
 #include <string.h>
@@ -147,19 +148,36 @@ void k3_vk_download(k3_backend *be, void *dst, k3_ref src, uint64_t bytes)
     }
 }
 
+/* One stretch inside the device's memory; large ones by a kernel, which is faster than the copy command. */
+static void copy_stretch(k3_vk *vk, k3_ref dst, k3_ref src, uint64_t bytes)
+{
+    enum { WORTH_A_KERNEL = 64 << 10, GROUPS_A_CORE = 8 };
+    uint64_t to, from, n;
+    const k3_vk_piece_of *d = piece_of(dst, bytes, &to, &n), *s = piece_of(src, bytes, &from, &n);
+    if (bytes < WORTH_A_KERNEL || (to | from) % 16) {
+        record_copy(vk, (k3_vk_buf *)dst.buf, d->slab, to, (k3_vk_buf *)src.buf, s->slab, from, bytes);
+        return;
+    }
+    uint64_t tail = bytes % 16, whole = bytes - tail;
+    struct k3_copy_args args = {k3_vk_write(vk, dst, whole), k3_vk_read(vk, src, whole), (uint32_t)(whole / 16), 0};
+    k3_vk_dispatch(vk, K3_VK_SHADER_copy, NULL, 0, &args, sizeof args, (uint64_t)GROUPS_A_CORE * vk->limits.cores, 1, 1);
+    if (tail)
+        record_copy(vk, (k3_vk_buf *)dst.buf, d->slab, to + whole, (k3_vk_buf *)src.buf, s->slab, from + whole, tail);
+}
+
 void k3_vk_copy(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes)
 {
     k3_vk *vk = k3_vk_of(be);
     if (!bytes || k3_vk_failed(vk) || !k3_vk_within(vk, dst, bytes, "copy to") || !k3_vk_within(vk, src, bytes, "copy from"))
         return;
-    vk->n_pending = 0;
+    k3_vk_begin(be, K3_VK_COPY);
     for (uint64_t done = 0, n; done < bytes; done += n) {
-        uint64_t to, from, n_from;
-        const k3_vk_piece_of *d = piece_of((k3_ref){dst.buf, dst.at + done}, bytes - done, &to, &n);
-        const k3_vk_piece_of *s = piece_of((k3_ref){src.buf, src.at + done}, n, &from, &n_from);
-        n = n_from;
-        record_copy(vk, (k3_vk_buf *)dst.buf, d->slab, to, (k3_vk_buf *)src.buf, s->slab, from, n);
+        uint64_t to, from;
+        piece_of((k3_ref){dst.buf, dst.at + done}, bytes - done, &to, &n);
+        piece_of((k3_ref){src.buf, src.at + done}, n, &from, &n);
+        copy_stretch(vk, k3_at(dst, done), k3_at(src, done), n);
     }
+    k3_vk_end(vk, 0);
 }
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@ typedef enum k3_vk_op {
     K3_VK_MOE_SUM,
     K3_VK_ADD,
     K3_VK_SAMPLE,
+    K3_VK_COPY,
     K3_VK_N_OPS
 } k3_vk_op;
 
