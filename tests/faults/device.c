@@ -186,6 +186,14 @@ static int is_overcommitted(void)
     return 0;
 }
 
+/* A lost device does nothing more: what it was given before is done by now. */
+static void lose(below *b)
+{
+    if (!b->lost)
+        NEXT_D(b, vkDeviceWaitIdle)(b->device);
+    b->lost = 1;
+}
+
 static uint64_t microseconds(clockid_t clock)
 {
     struct timespec t;
@@ -197,7 +205,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL QueueSubmit(VkQueue queue, uint32_t n, con
 {
     below *b = device_of(queue);
     if (count(C_SUBMITS) == wanted[S_LOST_SUBMIT] || is_overcommitted())
-        b->lost = 1;
+        lose(b);
     if (b->lost)
         return VK_ERROR_DEVICE_LOST;
     uint64_t start = microseconds(CLOCK_MONOTONIC), start_cpu = microseconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -218,7 +226,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL WaitSemaphores(VkDevice device, const VkSe
 {
     below *b = device_of(device);
     if (count(C_WAITS) == wanted[S_LOST_WAIT])
-        b->lost = 1;
+        lose(b);
     return b->lost ? VK_ERROR_DEVICE_LOST : NEXT_D(b, vkWaitSemaphores)(device, info, timeout);
 }
 
