@@ -112,6 +112,11 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
     K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), c->progress, c->user, err));
+    /* What devices did to test their kernels is no work of the model's. */
+    int n_tiers = 0, i_main = 0;
+    const k3_tier *tiers = k3_experts_tiers(engine->experts, &n_tiers, &i_main);
+    for (int i = 0; i < n_tiers; i++)
+        tiers[i].be->stats(tiers[i].be, NULL, 0, 1);
     describe(engine);
     return K3_OK;
 }
