@@ -1,5 +1,6 @@
 /* What a test asks of the fault layer and what the layer counts. A layer is loaded by the Vulkan loader, so a test finds these functions in
- * the shared library by name (support/vulkan_faults.h); a child process is told by the variable K3_FAULTS, read when it makes an instance.
+ * the shared library by name (support/vulkan_faults.h); a child process is told by the variable K3_FAULTS, read when it makes its first
+ * instance.
  *
  * The text is NAME=VALUE,NAME=VALUE...; places are counted from 1 and 0 is never:
  *   api=N                    the device claims Vulkan 1.N

@@ -83,6 +83,9 @@ PFN_vkVoidFunction next_of(const below *b, const char *name)
 
 /* ---- instance and device ---------------------------------------------------------------------------------------- */
 
+/* The variable is read once: the counters of a process are those of all its instances. */
+static int is_told;
+
 static VKAPI_ATTR VkResult VKAPI_CALL CreateInstance(const VkInstanceCreateInfo *info, const VkAllocationCallbacks *allocator,
                                                      VkInstance *instance)
 {
@@ -91,8 +94,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL CreateInstance(const VkInstanceCreateInfo 
         link = chained(link->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
     if (!link)
         return VK_ERROR_INITIALIZATION_FAILED;
-    if (getenv("K3_FAULTS"))
+    if (!is_told && getenv("K3_FAULTS"))
         k3_faults_configure(getenv("K3_FAULTS"));
+    is_told = 1;
     PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     link->u.pLayerInfo = link->u.pLayerInfo->pNext;
     VkResult result = ((PFN_vkCreateInstance)get(NULL, "vkCreateInstance"))(info, allocator, instance);
