@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "buffer.h"
 #include "terminal.h"
@@ -28,7 +29,12 @@ int app_open_engine(k3_engine **out, const app_options *options)
                         .progress = app_progress,
                         .vram = options->vram,
                         .expert_devices = options->expert_devices,
+                        .kernel_cache = options->kernel_cache,
                         .timing = options->stats};
+    if (options->kernel_cache && mkdir(options->kernel_cache, 0777) && errno != EEXIST) {
+        fprintf(stderr, "k3: --kernel-cache %s: %s\n", options->kernel_cache, strerror(errno));
+        return APP_FAILED;
+    }
     if (options->quiet)
         app_progress_quiet();
     k3_status status = k3_engine_open(out, options->model, &config, &err);

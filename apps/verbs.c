@@ -12,6 +12,8 @@ static const app_option engine_options[] = {
      "memory to use of each device, such as 512M or 24G; experts take what is left"},
     {"--expert-devices", "LIST", APP_TEXT, AT(expert_devices), 0, 0, NULL,
      "further devices that hold routed experts, separated by commas, such as vulkan:1,vulkan:2"},
+    {"--kernel-cache", "DIR", APP_TEXT, AT(kernel_cache), 0, 0, NULL,
+     "keep compiled GPU kernels in this folder, which is made if need be, for the next start"},
     {"--trunk", "T", APP_WORD, AT(trunk), 0, 0, "auto", "auto or bf16 or int8 or int4: precision of the matrices outside the experts"},
     {"--exact", NULL, APP_FLAG, AT(exact), 0, 0, NULL, "the reference arithmetic: bf16 trunk as stored, float32 activations and caches"},
     {"--chunk", "N", APP_COUNT, AT(chunk_rows), 0, 65536, "0",

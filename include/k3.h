@@ -49,6 +49,7 @@ typedef struct k3_config {
     void *user;
     uint64_t vram;              /* bytes of memory to use of each device; 0: what is free */
     const char *expert_devices; /* further devices that hold routed experts, such as "vulkan:1,vulkan:2"; NULL: none */
+    const char *kernel_cache;   /* a folder where a device keeps compiled kernels between runs; NULL: they are compiled each time */
     int timing;                 /* a device times its operations, which costs a little */
 } k3_config;
 

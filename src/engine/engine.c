@@ -94,6 +94,7 @@ static k3_status keep_config(k3_engine *engine, const k3_config *config, k3_erro
     engine->config.trunk = NULL; /* read once */
     engine->config.backend = engine->backend_name = copy_text(config->backend, &failed);
     engine->config.expert_devices = engine->expert_devices = copy_text(config->expert_devices, &failed);
+    engine->config.kernel_cache = engine->kernel_cache = copy_text(config->kernel_cache, &failed);
     return failed ? k3_fail(err, K3_E_NOMEM, "engine: out of memory") : K3_OK;
 }
 
@@ -146,6 +147,7 @@ void k3_engine_close(k3_engine *engine)
     k3_ckpt_close(engine->ckpt);
     free(engine->backend_name);
     free(engine->expert_devices);
+    free(engine->kernel_cache);
     free(engine->sessions);
     free(engine);
 }

@@ -96,6 +96,7 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
                                  .timing = c->timing,
                                  .self_test = 1,
                                  .vram = c->vram,
+                                 .cache_dir = c->kernel_cache,
                                  .progress = c->progress,
                                  .user = c->user};
     char note[sizeof engine->note];

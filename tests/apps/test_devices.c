@@ -2,6 +2,7 @@
 #include "process.h"
 #include "support/vulkan_layers.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,6 +259,27 @@ static void everything_goes_back_on_every_exit(void **state)
     assert_int_equal(reported("allocate"), reported("free"));
 }
 
+static void h23_compiled_kernels_are_kept_where_one_says(void **state)
+{
+    (void)state;
+    char dir[64], option[96], path[128] = "";
+    need_device();
+    snprintf(dir, sizeof dir, "/tmp/k3-kernels-%ld", (long)getpid());
+    snprintf(option, sizeof option, "--kernel-cache=%s", dir);
+    for (int i = 0; i < 2; i++)
+        answers(RUN(ASK, "--backend", "vulkan:0", option), "vulkan:", "device memory");
+    DIR *files = opendir(dir);
+    assert_non_null(files);
+    for (const struct dirent *entry; (entry = readdir(files));)
+        if (strncmp(entry->d_name, "vulkan-", 7) == 0)
+            snprintf(path, sizeof path, "%s/%.40s", dir, entry->d_name);
+    closedir(files);
+    assert_true(*path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    refuses(RUN(ASK, "--backend", "vulkan:0", "--kernel-cache", "/nowhere/at/all"), "/nowhere/at/all", "No such file");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -271,6 +293,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(h11_the_statistics_say_who_computed, reset),
         cmocka_unit_test_teardown(h12_h26_a_lost_device_changes_no_token, reset),
         cmocka_unit_test_teardown(a_second_device_takes_experts, reset),
+        cmocka_unit_test_teardown(h23_compiled_kernels_are_kept_where_one_says, reset),
         cmocka_unit_test_teardown(everything_goes_back_on_every_exit, reset),
     };
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);

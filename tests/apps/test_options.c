@@ -85,11 +85,29 @@ static void wrong_ids_are_shown(void **state)
 static void help_goes_to_stdout_and_names_every_option_with_its_default(void **state)
 {
     (void)state;
-    static const char *const options[] = {
-        "-p TEXT",     "--prompt-file F", "--ids 1,2,3", "--chat",    "--system S",  "-n N",
-        "--temp T",    "--top-p P",       "--top-k K",   "--min-p P", "--seed S",    "--stop TEXT",
-        "--exact",     "--backend NAME",  "--threads N", "--trunk T", "--vram SIZE", "--expert-devices LIST",
-        "--print-ids", "--stats",         "[0.95]",      "[auto]"};
+    static const char *const options[] = {"-p TEXT",
+                                          "--prompt-file F",
+                                          "--ids 1,2,3",
+                                          "--chat",
+                                          "--system S",
+                                          "-n N",
+                                          "--temp T",
+                                          "--top-p P",
+                                          "--top-k K",
+                                          "--min-p P",
+                                          "--seed S",
+                                          "--stop TEXT",
+                                          "--exact",
+                                          "--backend NAME",
+                                          "--threads N",
+                                          "--trunk T",
+                                          "--vram SIZE",
+                                          "--expert-devices LIST",
+                                          "--kernel-cache DIR",
+                                          "--print-ids",
+                                          "--stats",
+                                          "[0.95]",
+                                          "[auto]"};
     process_result r = RUN("run", "--help"), same = RUN("help", "run");
     assert_int_equal(r.status, 0);
     assert_string_equal(r.err, "");
