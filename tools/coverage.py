@@ -3,80 +3,118 @@
 
     coverage.py build/release/tests/coverage-ops.tsv > docs/coverage.md
 
-Each line of the input: op, weight type, backend, "one" or "many" rows, cases, largest error, largest tolerance. A missing op, or an error
-above its tolerance, ends the run: the page cannot claim what no test has shown.
+Each line of the input: op, weight type, level, "one" or "many" rows, cases, largest error, largest tolerance. A missing op, an error above
+its tolerance, or a test that is named here and not there, ends the run: the page cannot claim what no test has shown.
 """
+import os
+import re
 import sys
 
-GOLDEN = "tests/golden/"
-MODEL = ("tests/engine/test_golden_model.c", GOLDEN + "tiny.safetensors")
-SESSION = "tests/engine/test_session.c"
-SERVICES = "tests/backend/test_services.c"
-SIMD = "tests/backend/test_simd.c"
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+BACKENDS = ("cpu", "vulkan")
+MODEL = ("engine/test_golden_model", "engine/test_vulkan_model")
+SESSION = ("engine/test_session",)
+PRODUCTS = ("backend/test_simd", "backend/test_vulkan_jobs")
 
-# area, row, ops that compute it, what else shows it
+# area, row, ops that compute it, tests besides test_ops that show it
 ROWS = [
-    ("forward pass", "embedding lookup", ["embed"], []),
-    ("forward pass", "AttnRes mix: before attention, before the FFN, at the end", ["attnres_mix"], []),
-    ("forward pass", "RMSNorm of any tensor", ["rmsnorm"], []),
+    ("forward pass", "embedding lookup", ["embed"], ()),
+    ("forward pass", "AttnRes mix: before attention, before the FFN, at the end", ["attnres_mix"], ()),
+    ("forward pass", "RMSNorm of any tensor", ["rmsnorm"], ()),
     ("forward pass", "KDA layer", ["matmul", "shortconv", "l2norm", "kda_gate", "kda_recur", "gate_rmsnorm"], MODEL),
     ("forward pass", "gated MLA layer", ["matmul", "rmsnorm", "mla_append", "mla_attend", "gate_mul"], MODEL),
-    ("forward pass", "LatentMoE", ["matmul", "router_topk", "moe_experts", "rmsnorm", "situ_glu", "add"], MODEL),
+    ("forward pass", "LatentMoE", ["matmul", "router_topk", "moe_experts", "moe_sum", "rmsnorm", "situ_glu", "add"], MODEL),
     ("forward pass", "dense FFN (layer 0)", ["matmul", "situ_glu"], MODEL),
     ("forward pass", "running-sum update and snapshot", ["add"], MODEL),
     ("forward pass", "head: mix, norm, lm_head", ["attnres_mix", "rmsnorm", "matmul"], MODEL),
-    ("forward pass", "sampling", [], ("tests/sample/test_sampler.c", GOLDEN + "sample.safetensors")),
-    ("KDA", "causal convolution with SiLU and carried window", ["shortconv"], []),
-    ("KDA", "L2 norm of q and k", ["l2norm"], []),
-    ("KDA", "decay and write strength", ["kda_gate"], []),
-    ("KDA", "state recurrence", ["kda_recur"], []),
-    ("KDA", "state recurrence, chunked form", ["kda_chunk"], []),
-    ("KDA", "head-wise RMSNorm with sigmoid gate", ["gate_rmsnorm"], []),
-    ("KDA", "output projection", ["matmul"], []),
-    ("MLA", "q_a and norm, q_b", ["matmul", "rmsnorm"], []),
-    ("MLA", "kv_a, norm of the latent, 64 extra dims kept raw, cache append (f32 and bf16)", ["matmul", "mla_append"], []),
-    ("MLA", "output gate", ["matmul", "gate_mul"], []),
-    ("MLA", "absorbed query, scores, causal softmax, context in latent space, value projection", ["mla_attend"], []),
-    ("MLA", "output projection", ["matmul"], []),
-    ("MoE", "router product", ["matmul"], []),
-    ("MoE", "sigmoid, selection bias, top-16 of 896, lowest index first on ties", ["router_topk"], []),
-    ("MoE", "latent down and up projection, norm of the sum", ["matmul", "rmsnorm"], []),
-    ("routed expert", "W1, W3, SiTU-GLU, W2, MXFP4, weighted sum in rank order, one or a group, gathered by address", ["moe_experts"], []),
-    ("shared experts", "gate, up, SiTU-GLU, down, added to the output", ["matmul", "situ_glu", "add"], []),
-    ("inputs and state", "embedding rows injected in place of ids", [], (SESSION,)),
-    ("inputs and state", "state allocation, growth, reset, snapshot, restore", [], (SESSION,)),
-    ("projections sharing an input", "two or more matrices on one input in one call", ["matmul"], (SIMD,)),
-    ("projections sharing an input", "gate, up and activation of an expert in one call", ["moe_experts"], []),
-    ("projections sharing an input", "SiLU alone (in the convolution), SiTU alone", ["shortconv", "situ_glu"], []),
-    ("large-row products", "tiled GEMM: a weight is decoded once for up to 64 rows (16 in scalar)", ["matmul"], (SIMD,)),
+    ("forward pass", "sampling: softmax, temperature, top-k, top-p, seeded pick", ["sample"], ("sample/test_sampler", "backend/test_sample")),
+    ("KDA", "causal convolution with SiLU and carried window", ["shortconv"], ()),
+    ("KDA", "L2 norm of q and k", ["l2norm"], ()),
+    ("KDA", "decay and write strength", ["kda_gate"], ()),
+    ("KDA", "state recurrence", ["kda_recur"], ()),
+    ("KDA", "state recurrence, chunked form", ["kda_chunk"], ()),
+    ("KDA", "head-wise RMSNorm with sigmoid gate", ["gate_rmsnorm"], ()),
+    ("KDA", "output projection", ["matmul"], ()),
+    ("MLA", "q_a and norm, q_b", ["matmul", "rmsnorm"], ()),
+    ("MLA", "kv_a, norm of the latent, 64 extra dims kept raw, cache append (f32 and bf16)", ["matmul", "mla_append"], ()),
+    ("MLA", "output gate", ["matmul", "gate_mul"], ()),
+    ("MLA", "absorbed query, scores, causal softmax, context in latent space, value projection", ["mla_attend"], ()),
+    ("MLA", "output projection", ["matmul"], ()),
+    ("MoE", "router product", ["matmul"], ()),
+    ("MoE", "sigmoid, selection bias, top-16 of 896, lowest index first on ties", ["router_topk"], ()),
+    ("MoE", "latent down and up projection, norm of the sum", ["matmul", "rmsnorm"], ()),
+    ("routed expert", "W1, W3, SiTU-GLU, W2, MXFP4, one or a group, gathered by address", ["moe_experts"], ()),
+    ("routed expert", "weighted sum in rank order, whoever computed the parts, issued and taken later", ["moe_sum"], ("engine/test_tiers",)),
+    ("shared experts", "gate, up, SiTU-GLU, down, added to the output", ["matmul", "situ_glu", "add"], ()),
+    ("inputs and state", "embedding rows injected in place of ids", ["embed"], SESSION),
+    ("inputs and state", "state allocation, growth, reset, snapshot, restore", [], SESSION + ("engine/test_vulkan_model",)),
+    ("projections sharing an input", "two or more matrices on one input in one call", ["matmul"], PRODUCTS),
+    ("projections sharing an input", "gate, up and activation of an expert in one call", ["moe_experts"], ()),
+    ("projections sharing an input", "SiLU alone (in the convolution), SiTU alone", ["shortconv", "situ_glu"], ()),
+    ("large-row products", "tiled GEMM: a weight is decoded once for many rows", ["matmul"], PRODUCTS),
 ]
 TYPES = ["f32", "bf16", "int8", "int4", "int4_g64", "int3_g64", "int2", "mxfp4"]
+# The CPU has no such op: the engine draws on the host.
+ON_THE_HOST = {("sample", "cpu"): "sample/test_sampler"}
+
+SERVICES = "backend/test_services"
+VULKAN = "backend/test_vulkan_services"
+FAULTS = "backend/test_vulkan_faults"
+ENGINE = "engine/test_vulkan_model"
+DEVICES = "apps/test_devices"
+# service, tests on the CPU, tests on Vulkan; None: means nothing there
 SERVICE_ROWS = [
-    ("open by name and level, say why not; close", "names_open_what_they_say, unknown_names_list_what_there_is"),
-    ("wrap and release host pages without a copy", "copies_stay_inside, budget_is_kept"),
-    ("upload, download, copy", "copies_stay_inside"),
-    ("memory information, settable budget", "budget_is_kept, memory_is_zeroed_and_aligned"),
-    ("statistics with reset", "statistics_count_and_reset"),
-    ("first failure kept until sync", "first_failure_is_kept"),
-    ("types and shapes refused by name", "types_are_refused_by_name, shapes_are_refused"),
-    ("equal bits for every split of calls and number of threads", "test_simd: *_bits_ignore_splits_and_threads"),
+    ("open by name, level or device, say why not",
+     [(SERVICES, "names_open_what_they_say"), (SERVICES, "unknown_names_list_what_there_is")],
+     [(FAULTS, "h07_no_device_is_one_clear_line"), (FAULTS, "h08_a_software_device_is_taken_only_when_asked_for"),
+      (FAULTS, "h18_what_is_needed_is_named"), (DEVICES, "h07_without_a_loader_the_cpu_answers")]),
+    ("build the kernels, test them, keep them between runs", None,
+     [(FAULTS, "h21_a_kernel_that_computes_nonsense_is_found_at_start"),
+      (FAULTS, "h23_compiled_kernels_are_kept_if_they_can_be_trusted")]),
+    ("close on every exit", [(SERVICES, "names_open_what_they_say")],
+     [(VULKAN, "it_opens_and_closes_at_any_time"), (FAULTS, "h03_any_allocation_may_fail"),
+      (DEVICES, "everything_goes_back_on_every_exit")]),
+    ("reload kernels and memory while running", None, [(ENGINE, "h26_a_device_lost_between_requests_is_replaced")]),
+    ("wrap and release host pages without a copy", [(SERVICES, "copies_stay_inside"), (SERVICES, "budget_is_kept")],
+     [(VULKAN, "host_pages_are_wrapped_and_released")]),
+    ("upload, download, copy", [(SERVICES, "copies_stay_inside")],
+     [(VULKAN, "uploads_copies_and_downloads_keep_their_order"), (VULKAN, "nothing_reaches_outside_a_buffer")]),
+    ("memory information: used, budget, slabs, tensors", [(SERVICES, "budget_is_kept"), (SERVICES, "memory_is_zeroed_and_aligned")],
+     [(VULKAN, "the_budget_is_kept"), (FAULTS, "h20_all_heaps_of_the_device_are_used")]),
+    ("settable budget and allocation priority", [(SERVICES, "budget_is_kept")],
+     [(VULKAN, "the_budget_is_kept"), (FAULTS, "h04_memory_beyond_the_budget_is_not_taken")]),
+    ("statistics with reset", [(SERVICES, "statistics_count_and_reset")],
+     [(VULKAN, "statistics_count_and_reset"), (VULKAN, "the_weights_read_are_counted")]),
+    ("asynchronous submission and collection", None,
+     [(VULKAN, "submit_starts_and_sync_collects"), (VULKAN, "barriers_stand_where_ranges_meet"), (FAULTS, "h05_no_submission_is_long")]),
+    ("a second device for experts", [("engine/test_tiers", "further_devices_hold_experts")],
+     [(VULKAN, "a_second_device_works_beside_the_first"), (ENGINE, "a_second_device_holds_experts")]),
+    ("whole layers in one submission", None, [(ENGINE, "whole_layers_go_in_one_submission")]),
+    ("fall-back to the CPU, never a partial result", None,
+     [(ENGINE, "h12_a_lost_device_never_gives_a_part_of_a_result"), (ENGINE, "h03_no_allocation_that_fails_is_the_end"),
+      (DEVICES, "h12_h26_a_lost_device_changes_no_token")]),
+    ("first failure kept until sync", [(SERVICES, "first_failure_is_kept")], [(VULKAN, "the_first_failure_is_kept")]),
+    ("types and shapes refused by name", [(SERVICES, "types_are_refused_by_name"), (SERVICES, "shapes_are_refused")],
+     [(VULKAN, "types_and_shapes_are_refused_by_name")]),
+    ("equal bits: any split and number of threads (CPU), every repeat (Vulkan)", [("backend/test_simd", "bits_ignore_splits_and_threads")],
+     [("backend/test_vulkan_jobs", "h16_gives_the_same_bits_every_time")]),
 ]
 
 
 def read(path):
     results = {}
     for line in open(path, encoding="ascii"):
-        op, kind, backend, rows, _, error, tolerance = line.rstrip("\n").split("\t")
+        op, kind, level, rows, _, error, tolerance = line.rstrip("\n").split("\t")
         if float(error) > float(tolerance):
-            sys.exit(f"{op} {kind} on {backend}: error {error} is above {tolerance}")
-        results.setdefault((op, backend.split(":")[0]), []).append((kind, rows, float(error)))
+            sys.exit(f"{op} {kind} on {level}: error {error} is above {tolerance}")
+        results.setdefault((op, re.split("[:+]", level)[0]), []).append((kind, rows, float(error)))
     return results
 
 
-def worst(results, op, kind=None, rows=None):
-    found = [e for k, r, e in results.get((op, "cpu"), []) if kind in (None, k) and rows in (None, r)]
+def worst(results, op, backend, kind=None, rows=None):
+    found = [e for k, r, e in results.get((op, backend), []) if kind in (None, k) and rows in (None, r)]
     if not found:
-        sys.exit(f"{op}: no result for {kind or 'any type'}, {rows or 'any number of'} rows; run test_ops first")
+        sys.exit(f"{op} on {backend}: no result for {kind or 'any type'}, {rows or 'any number of'} rows; run test_ops first")
     return max(found)
 
 
@@ -84,27 +122,51 @@ def digits(error):
     return "0" if error == 0 else f"{error:.0e}"
 
 
+def cell(results, ops, backend):
+    """native, and the largest error of the ops."""
+    ops = [op for op in ops if (op, backend) not in ON_THE_HOST]
+    return "native, " + digits(max(worst(results, op, backend) for op in ops)) if ops else "native"
+
+
+def path_of(test):
+    path = f"tests/{test}.c"
+    if not os.path.exists(os.path.join(ROOT, path)):
+        sys.exit(f"{path} is named here and does not exist")
+    return path
+
+
+def named(tests):
+    """The tests by file; each must be a function there."""
+    if tests is None:
+        return "-"
+    for test, name in tests:
+        if not re.search(rf"\b{name}\(", open(os.path.join(ROOT, path_of(test)), encoding="utf-8").read()):
+            sys.exit(f"{path_of(test)} has no test {name}")
+    files = list(dict.fromkeys(test for test, _ in tests))
+    return "; ".join(f"`{os.path.basename(f)}`: " + ", ".join(name for test, name in tests if test == f) for f in files)
+
+
 def main():
     results = read(sys.argv[1])
     out = print
     out("# What each backend computes natively\n")
-    out("Generated by `tools/coverage.py` from what `test_ops` measured. Errors are the largest over all golden cases and CPU levels, relative")
-    out("to the largest expected value of an output, and rounded to one digit; a row of several operations shows the largest of them. Golden")
-    out("files are `tests/golden/<op>.safetensors`. Vulkan and Metal are not here yet.\n")
-    out("| area | row | CPU | operations | error | also shown by |\n|---|---|---|---|---|---|")
+    out("Generated by `tools/coverage.py` from what `test_ops` measured. Errors are the largest over all golden cases, over one row and many,")
+    out("and over a backend's levels, with exact mode; relative to the largest expected value of an output, and rounded to one digit. A row of")
+    out("several operations shows the largest of them. Golden files are `tests/golden/<op>.safetensors`. Vulkan was measured on a software")
+    out("device, under validation. Metal is not here yet.\n")
+    out("| area | row | CPU | Vulkan | operations | also shown by |\n|---|---|---|---|---|---|")
     for area, row, ops, others in ROWS:
-        error = digits(max(worst(results, op) for op in ops)) if ops else ""
-        out(f"| {area} | {row} | native | {', '.join(f'`{op}`' for op in ops)} | {error} | {', '.join(f'`{o}`' for o in others)} |")
-    out("\n## Weight types\n\nOne row is decode, many rows are prefill; both are kernels of the level. Names are stored, never guessed.\n")
-    out("| type | CPU | `matmul` error, one row | many rows |\n|---|---|---|---|")
+        cells = " | ".join(cell(results, ops, backend) for backend in BACKENDS)
+        out(f"| {area} | {row} | {cells} | {', '.join(f'`{op}`' for op in ops)} | {', '.join(f'`{path_of(o)}`' for o in others)} |")
+    out("\n## Weight types\n\n`matmul`: one row is decode, many rows are prefill; both are kernels of the backend. Names are stored, never guessed.\n")
+    out("| type | CPU: one row | CPU: many rows | Vulkan: one row | Vulkan: many rows |\n|---|---|---|---|---|")
     for kind in TYPES:
-        out(f"| `{kind}` | native | {digits(worst(results, 'matmul', kind, 'one'))} | {digits(worst(results, 'matmul', kind, 'many'))} |")
+        cells = (f"native, {digits(worst(results, 'matmul', b, kind, rows))}" for b in BACKENDS for rows in ("one", "many"))
+        out(f"| `{kind}` | {' | '.join(cells)} |")
     out("\n`embed` reads all eight, `mla_attend` takes `kv_b` in all eight and a cache in f32 or bf16, `moe_experts` takes mxfp4 and refuses the rest.\n")
-    out(f"## Services\n\nTests are in `{SERVICES}` unless named otherwise.\n\n| service | CPU | tests |\n|---|---|---|")
-    for row, tests in SERVICE_ROWS:
-        out(f"| {row} | native | {tests} |")
-    out("\nNot meaningful on the CPU, which computes at once: reloading kernels, asynchronous submission and collection, a second device, whole")
-    out("layers in one submission, falling back to the CPU.")
+    out("## Services\n\nA dash: the CPU computes at once, from memory that the engine has anyway.\n\n| service | CPU | Vulkan |\n|---|---|---|")
+    for row, on_cpu, on_vulkan in SERVICE_ROWS:
+        out(f"| {row} | {named(on_cpu)} | {named(on_vulkan)} |")
 
 
 main()

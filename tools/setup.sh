@@ -15,9 +15,9 @@ else
     manager=none
 fi
 
-missing=
-# need CHECK APT DNF BREW: the package's name for each manager, "-" where the system has the thing anyway
-need() {
+# name_of CHECK APT DNF BREW: sets `name` to the package's name for this manager, "-" where nothing is to be installed
+name_of() {
+    name=-
     if ! sh -c "$1" >/dev/null 2>&1; then
         case $manager in
         apt) name=$2 ;;
@@ -25,8 +25,18 @@ need() {
         brew) name=$4 ;;
         none) name=$2 ;;
         esac
-        [ "$name" = - ] || missing="$missing $name"
     fi
+}
+
+missing='' useful=''
+need() {
+    name_of "$@"
+    [ "$name" = - ] || missing="$missing $name"
+}
+# The same for what the build does without.
+want() {
+    name_of "$@"
+    [ "$name" = - ] || useful="$useful $name"
 }
 
 need 'command -v cc && echo "int main(void){return 0;}" | cc -x c - -o /dev/null' 'gcc libc6-dev' 'gcc glibc-devel' -
@@ -35,6 +45,10 @@ need 'command -v ninja' ninja-build ninja-build ninja
 need 'command -v pkg-config' pkg-config pkgconf-pkg-config pkg-config
 need 'pkg-config --exists libpcre2-8' libpcre2-dev pcre2-devel pcre2
 need 'pkg-config --exists libedit || test -f /usr/include/histedit.h' libedit-dev libedit-devel -
+# The Vulkan backend is left out where these are missing. The loader and a driver are looked for when k3 runs.
+want 'command -v glslc' glslc glslc -
+want 'test -f /usr/include/volk.c || test -f /usr/include/volk/volk.c' libvulkan-volk-dev vulkan-volk-devel -
+want 'test -f /usr/include/vulkan/vulkan_core.h' libvulkan-dev 'vulkan-headers vulkan-loader-devel' -
 if [ "$what" = test ]; then
     need 'command -v gcc' gcc gcc -
     need 'command -v clang' clang clang llvm
@@ -42,34 +56,48 @@ if [ "$what" = test ]; then
     need 'pkg-config --exists cmocka' libcmocka-dev libcmocka-devel cmocka
     need 'command -v clang-format-14 || command -v clang-format' clang-format-14 clang-tools-extra clang-format
     need 'command -v clang-tidy-14 || command -v clang-tidy' clang-tidy-14 clang-tools-extra llvm
+    # A software device, and what watches how it is used.
+    want 'ls /usr/share/vulkan/icd.d/lvp_icd*.json' mesa-vulkan-drivers mesa-vulkan-drivers -
+    want 'test -f /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json' vulkan-validationlayers vulkan-validation-layers -
+    want 'command -v spirv-val' spirv-tools spirv-tools -
     need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python3
 fi
 
-if [ -n "$missing" ]; then
-    root=
-    if [ "$manager" != brew ] && [ "$(id -u)" != 0 ]; then
-        root=sudo
-        if ! command -v sudo >/dev/null; then
-            echo "setup: these packages are missing:$missing. Install them as root, or install sudo." >&2
-            exit 1
-        fi
+root=
+if [ -n "$missing$useful" ] && [ "$manager" != brew ] && [ "$(id -u)" != 0 ]; then
+    root=sudo
+    if ! command -v sudo >/dev/null; then
+        [ -z "$missing" ] || echo "setup: these packages are missing:$missing. Install them as root, or install sudo." >&2
+        [ -z "$missing" ] || exit 1
+        echo "setup: these packages would be useful:$useful. Install them as root, or install sudo." >&2
+        useful=
     fi
-    echo "setup: installing$missing" >&2
-    # The list is one word a package.
-    # shellcheck disable=SC2086
+fi
+
+updated=
+# install PACKAGE...
+install() {
+    echo "setup: installing $*" >&2
     case $manager in
     apt)
-        $root apt-get update -qq >&2
-        $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >&2
+        [ -n "$updated" ] || $root apt-get update -qq >&2
+        updated=1
+        $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
         ;;
-    dnf) $root dnf install -y -q $missing >&2 ;;
-    brew) brew install $missing >&2 ;;
+    dnf) $root dnf install -y -q "$@" >&2 ;;
+    brew) brew install "$@" ;;
     none)
-        echo "setup: no apt-get, dnf or brew here; install what matches the Debian packages$missing" >&2
-        exit 1
+        echo "setup: no apt-get, dnf or brew here; install what matches the Debian packages $*" >&2
+        return 1
         ;;
     esac
-fi
+}
+
+# The lists are one word a package.
+# shellcheck disable=SC2086
+[ -z "$missing" ] || install $missing
+# shellcheck disable=SC2086
+[ -z "$useful" ] || install $useful || echo "setup: without$useful there is no Vulkan backend, or a part of its tests is skipped" >&2
 
 # Comparisons against the tiktoken package are skipped, and counted, where it cannot be had.
 if [ "$what" = test ] && ! .venv/bin/python -c 'import numpy, tiktoken' >/dev/null 2>&1; then

@@ -59,25 +59,40 @@ static k3_mat stored(k3_backend *be, const golden *g, const char *c, const char 
     return mat;
 }
 
+/* How many of n rows go in a call. */
+static int rows_a_call(int *T, int n)
+{
+    if (*T != 1)
+        *T = n;
+    return *T;
+}
+
+static k3_ref row_of(k3_ref ref, int t, int width)
+{
+    return k3_at(ref, (uint64_t)t * (uint64_t)width * sizeof(float));
+}
+
 static double run_embed(k3_backend *be, const golden *g, const char *c, int *T)
 {
-    *T = dim(g, c, "ids", 0);
-    k3_mat table = stored(be, g, c, "table", dim(g, c, "y", 1));
-    k3_ref y = like(be, g, c, "y");
-    be->ops->embed(be, y, &table, put(be, g, c, "ids"), *T);
+    int n = dim(g, c, "ids", 0), C = dim(g, c, "y", 1), rows = rows_a_call(T, n);
+    k3_mat table = stored(be, g, c, "table", C);
+    k3_ref y = like(be, g, c, "y"), ids = put(be, g, c, "ids");
+    for (int t = 0; t < n; t += rows)
+        be->ops->embed(be, row_of(y, t, C), &table, row_of(ids, t, 1), rows);
     return error_of(be, g, c, "y", y);
 }
 
 /* The output goes where the last source lies, which the contract allows. */
 static double run_attnres_mix(k3_backend *be, const golden *g, const char *c, int *T)
 {
-    int n = dim(g, c, "src", 0), C = dim(g, c, "src", 2);
-    *T = dim(g, c, "src", 1);
-    k3_ref all = put(be, g, c, "src"), src[32];
-    for (int j = 0; j < n; j++)
-        src[j] = k3_at(all, (uint64_t)j * (uint64_t)*T * (uint64_t)C * sizeof(float));
-    be->ops->attnres_mix(be, src[n - 1], src, n, put(be, g, c, "s"), *T, C, number(g, c, "eps"));
-    return error_of(be, g, c, "y", src[n - 1]);
+    int n_src = dim(g, c, "src", 0), n = dim(g, c, "src", 1), C = dim(g, c, "src", 2), rows = rows_a_call(T, n);
+    k3_ref all = put(be, g, c, "src"), s = put(be, g, c, "s"), src[32];
+    for (int t = 0; t < n; t += rows) {
+        for (int j = 0; j < n_src; j++)
+            src[j] = row_of(all, j * n + t, C);
+        be->ops->attnres_mix(be, src[n_src - 1], src, n_src, s, rows, C, number(g, c, "eps"));
+    }
+    return error_of(be, g, c, "y", row_of(all, (n_src - 1) * n, C));
 }
 
 static double run_rmsnorm(k3_backend *be, const golden *g, const char *c, int *T)
@@ -250,14 +265,15 @@ static double run_situ_glu(k3_backend *be, const golden *g, const char *c, int *
 
 static double run_router_topk(k3_backend *be, const golden *g, const char *c, int *T)
 {
-    int E = dim(g, c, "logits", 1), K = dim(g, c, "ids", 1);
-    *T = dim(g, c, "logits", 0);
-    k3_ref ids = new_bytes(be, (size_t)*T * (size_t)K * sizeof(int32_t)), weights = like(be, g, c, "weights");
-    be->ops->router_topk(be, ids, weights, put(be, g, c, "logits"), put(be, g, c, "bias"), *T, E, K,
-                         (int)golden_number(g, c, "renormalize"), number(g, c, "scale"));
+    int E = dim(g, c, "logits", 1), K = dim(g, c, "ids", 1), n = dim(g, c, "logits", 0), rows = rows_a_call(T, n);
+    k3_ref ids = new_bytes(be, (size_t)n * (size_t)K * sizeof(int32_t)), weights = like(be, g, c, "weights");
+    k3_ref logits = put(be, g, c, "logits"), bias = put(be, g, c, "bias");
+    for (int t = 0; t < n; t += rows)
+        be->ops->router_topk(be, row_of(ids, t, K), row_of(weights, t, K), row_of(logits, t, E), bias, rows, E, K,
+                             (int)golden_number(g, c, "renormalize"), number(g, c, "scale"));
     const int32_t *want = golden_ints(g, c, "ids");
-    int32_t *got = get_bytes(be, ids, (size_t)*T * (size_t)K * sizeof *got);
-    for (int i = 0; i < *T * K; i++)
+    int32_t *got = get_bytes(be, ids, (size_t)n * (size_t)K * sizeof *got);
+    for (int i = 0; i < n * K; i++)
         if (got[i] != want[i])
             fail_msg("%s router_topk %s: row %d rank %d is expert %d, wanted %d", be->name, c, i / K, i % K, got[i], want[i]);
     free(got);
@@ -361,22 +377,23 @@ static double distance(double u, int32_t id, const int32_t *ids, const float *p,
 static double run_sample(k3_backend *be, const golden *g, const char *c, int *T)
 {
     enum { ROWS = 9 };
-    const golden_tensor *stored = golden_get(g, c, "logits");
-    size_t V = stored->n, row = V * sizeof(float);
+    const golden_tensor *t_logits = golden_get(g, c, "logits");
+    int V = (int)t_logits->n, rows = rows_a_call(T, ROWS);
+    size_t row = (size_t)V * sizeof(float);
     float *x = malloc(row);
     assert_non_null(x);
-    for (size_t i = 0; i < V; i++)
-        x[i] = strcmp(stored->dtype, "BF16") ? golden_floats(g, c, "logits")[i] : k3_bf16_value(((const uint16_t *)stored->data)[i]);
+    for (int i = 0; i < V; i++)
+        x[i] = strcmp(t_logits->dtype, "BF16") ? golden_floats(g, c, "logits")[i] : k3_bf16_value(((const uint16_t *)t_logits->data)[i]);
     k3_ref logits = new_bytes(be, ROWS * row), ids = new_bytes(be, ROWS * sizeof(int32_t));
     k3_draw draws[ROWS];
-    *T = ROWS;
     for (int t = 0; t < ROWS; t++) {
-        be->memory->upload(be, k3_at(logits, (uint64_t)t * row), x, row);
+        be->memory->upload(be, row_of(logits, t, V), x, row);
         draws[t] = (k3_draw){number(g, c, "temperature"), number(g, c, "top_p"), number(g, c, "min_p"), (int)golden_number(g, c, "top_k"),
                              fmin(0.12 * t, 1 - 0x1p-53)};
     }
     free(x);
-    be->ops->sample(be, ids, logits, draws, ROWS, (int)V);
+    for (int t = 0; t < ROWS; t += rows)
+        be->ops->sample(be, row_of(ids, t, 1), row_of(logits, t, V), draws + t, rows, V);
     int32_t *got = get_bytes(be, ids, ROWS * sizeof *got);
     double error = 0;
     for (int t = 0; t < ROWS; t++)
@@ -386,23 +403,23 @@ static double run_sample(k3_backend *be, const golden *g, const char *c, int *T)
 }
 
 const golden_op golden_ops[N_GOLDEN_OPS] = {
-    {"embed", run_embed, 0},
-    {"attnres_mix", run_attnres_mix, 0},
-    {"rmsnorm", run_rmsnorm, 0},
-    {"matmul", run_matmul, 0},
-    {"shortconv", run_shortconv, 0},
-    {"l2norm", run_l2norm, 0},
-    {"kda_gate", run_kda_gate, 0},
-    {"kda_recur", run_kda_recur, 0},
-    {"kda_chunk", run_kda_chunk, 0},
-    {"gate_rmsnorm", run_gate_rmsnorm, 0},
-    {"mla_append", run_mla_append, 0},
-    {"mla_attend", run_mla_attend, 0},
-    {"gate_mul", run_gate_mul, 0},
-    {"situ_glu", run_situ_glu, 0},
-    {"router_topk", run_router_topk, 0},
-    {"moe_experts", run_moe_experts, 0},
-    {"moe_sum", run_moe_sum, 0},
-    {"add", run_add, 0},
-    {"sample", run_sample, 1},
+    {"embed", run_embed, 0, 1},
+    {"attnres_mix", run_attnres_mix, 0, 1},
+    {"rmsnorm", run_rmsnorm, 0, 0},
+    {"matmul", run_matmul, 0, 0},
+    {"shortconv", run_shortconv, 0, 0},
+    {"l2norm", run_l2norm, 0, 0},
+    {"kda_gate", run_kda_gate, 0, 0},
+    {"kda_recur", run_kda_recur, 0, 0},
+    {"kda_chunk", run_kda_chunk, 0, 0},
+    {"gate_rmsnorm", run_gate_rmsnorm, 0, 0},
+    {"mla_append", run_mla_append, 0, 0},
+    {"mla_attend", run_mla_attend, 0, 0},
+    {"gate_mul", run_gate_mul, 0, 0},
+    {"situ_glu", run_situ_glu, 0, 0},
+    {"router_topk", run_router_topk, 0, 1},
+    {"moe_experts", run_moe_experts, 0, 0},
+    {"moe_sum", run_moe_sum, 0, 0},
+    {"add", run_add, 0, 0},
+    {"sample", run_sample, 1, 1},
 };

@@ -86,7 +86,8 @@ static double difference(const job_result *a, const job_result *b)
 static double tolerance_of(const job_op *op, const job *j)
 {
     int halves = strstr(device->describe(device), "f16 matrix") != NULL;
-    int uses_halves = j->T > 1 && (op->by_type || op->chunked || strcmp(op->name, "moe_experts") == 0) && strcmp(op->name, "embed") != 0;
+    int experts = strcmp(op->name, "moe_experts") == 0;
+    int uses_halves = experts || (j->T > 1 && (op->by_type || op->chunked) && strcmp(op->name, "embed") != 0);
     return halves && uses_halves ? half_tolerance : device_slack * op->tolerance;
 }
 

@@ -19,7 +19,7 @@ typedef struct shape {
 static const shape shapes[] = {
     {16, 1, {0}, {1}, K3_BF16, 5},           {96, 1, {150}, {1}, K3_INT8, 5},
     {48, 1, {399}, {2}, K3_BF16, 10},        {32, 3, {40, 0, 203}, {5, 2, 1}, K3_INT8, 0.1f},
-    {16, 2, {15, 100}, {33, 3}, K3_BF16, 5},
+    {16, 2, {15, 100}, {33, 3}, K3_BF16, 5}, {16, 1, {70}, {90}, K3_INT8, 5},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 

@@ -184,7 +184,7 @@ static void experts_in_scattered_slots_are_computed(void **state)
         scatter(b);
         float *got = compute(a), *want = compute(b);
         double d = worst_slot(got, want, s);
-        if (!(d <= 4e-3))
+        if (!(d <= 1e-2)) /* of sums of 32 and 64 products, in f16 where there are matrix units */
             fail_msg("%d rows: a slot differs by %.3g", s->T, d);
         free(got);
         free(want);

@@ -478,6 +478,91 @@ static void the_first_failure_is_kept(void **state)
     close_clean(be);
 }
 
+/* Each refusal names the operation, what was found and what was wanted, and leaves the backend usable. */
+static void types_and_shapes_are_refused_by_name(void **state)
+{
+    (void)state;
+    k3_backend *be = open_device("", NULL);
+    random_stream r = {2};
+    k3_ref x = new_floats(be, 8192), y = new_floats(be, 8192), ids = new_bytes(be, 64), src[33];
+    k3_mat good = random_mat(be, &r, K3_MXFP4, 32, 32, 0), unknown = good, odd = good, bare = good,
+           wide = random_mat(be, &r, K3_F32, 2, 33, 0);
+    unknown.type = K3_N_TYPES;
+    odd.cols = 33;
+    bare.scale.buf = NULL;
+    be->ops->matmul(be, &(k3_proj){&unknown, y}, 1, x, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "matmul", "unknown");
+    be->ops->matmul(be, &(k3_proj){&odd, y}, 1, x, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "matmul: a mxfp4", "multiple of 32");
+    be->ops->matmul(be, &(k3_proj){&bare, y}, 1, x, 1);
+    fails_with(be, K3_E_INVALID, "matmul: a mxfp4", "scales");
+    be->ops->matmul(be, (k3_proj[2]){{&good, y}, {&wide, y}}, 2, x, 1);
+    fails_with(be, K3_E_INVALID, "projection 1 takes 33", "32");
+    be->ops->embed(be, y, &unknown, ids, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "embed", "unknown");
+
+    k3_mla_dims d = {1, 16, 8, 16, 32, K3_INT8};
+    k3_run run = {0, 1, 0, y};
+    be->ops->mla_append(be, x, x, &run, 1, &d, 0);
+    fails_with(be, K3_E_UNSUPPORTED, "mla_append", "int8");
+    be->ops->mla_attend(be, x, x, &good, &run, 1, &d, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "mla_attend", "int8");
+    d.cache = K3_F32;
+    be->ops->mla_attend(be, x, x, &unknown, &run, 1, &d, 1);
+    fails_with(be, K3_E_UNSUPPORTED, "mla_attend", "unknown");
+    d.heads = 2;
+    be->ops->mla_attend(be, x, x, &good, &run, 1, &d, 1);
+    fails_with(be, K3_E_INVALID, "mla_attend: kv_b is [32, 32]", "[64, 32]");
+
+    k3_expert fine = {good, good, good}, coded = {good, random_mat(be, &r, K3_INT8, 32, 32, 0), good}, bent = fine;
+    bent.w2 = random_mat(be, &r, K3_MXFP4, 64, 32, 0);
+    const k3_expert *table[4] = {&fine, &coded, NULL, &bent};
+    static const struct {
+        int32_t second;
+        k3_status status;
+        const char *a, *b;
+    } pairs[] = {{1, K3_E_UNSUPPORTED, "w3 of expert 1 is int8", "mxfp4"},
+                 {4, K3_E_INVALID, "moe_experts", "expert 4"},
+                 {-3, K3_E_INVALID, "moe_experts", "expert -3"},
+                 {3, K3_E_INVALID, "w2 of expert 3 is [64, 32]", "[32, 32]"}};
+    for (int i = 0; i < 4; i++) {
+        int32_t pair[2] = {0, pairs[i].second};
+        k3_moe moe = {.T = 1, .K = 2, .E = 4, .L = 32, .I = 32, .b1 = 4, .b2 = 25, .host_ids = pair, .experts = table};
+        moe.ids = put_bytes(be, pair, sizeof pair);
+        be->ops->moe_experts(be, y, x, &moe);
+        fails_with(be, pairs[i].status, pairs[i].a, pairs[i].b);
+    }
+
+    for (int i = 0; i < 33; i++)
+        src[i] = x;
+    be->ops->attnres_mix(be, x, src, 33, x, 1, 1, 0);
+    fails_with(be, K3_E_UNSUPPORTED, "attnres_mix", "33");
+    be->ops->shortconv(be, x, y, x, &run, 1, 8, 9);
+    fails_with(be, K3_E_UNSUPPORTED, "shortconv", "9");
+    be->ops->router_topk(be, x, x, x, x, 1, 4, 5, 1, 1);
+    fails_with(be, K3_E_INVALID, "router_topk", "5");
+    be->ops->kda_recur(be, x, x, x, x, x, x, &run, 1, 1, 1000);
+    fails_with(be, K3_E_UNSUPPORTED, "delta rule", "1000");
+    be->ops->add(be, y, x, x, 8192);
+    close_clean(be);
+}
+
+static void a_nan_in_the_router_is_said(void **state)
+{
+    (void)state;
+    k3_backend *be = open_device("", NULL);
+    float logits[3 * 20] = {0};
+    logits[2 * 20 + 19] = NAN;
+    k3_ref ids = new_bytes(be, 3 * 4 * 4), weights = new_floats(be, 12), bias = new_floats(be, 20);
+    be->ops->router_topk(be, ids, weights, put_floats(be, logits, 60), bias, 3, 20, 4, 1, 1);
+    fails_with(be, K3_E_NUMERIC, "router_topk", "NaN");
+    int32_t *got = get_bytes(be, ids, 48);
+    for (int i = 0; i < 12; i++)
+        assert_in_range(got[i], 0, 19);
+    free(got);
+    close_clean(be);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -498,6 +583,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(barriers_stand_where_ranges_meet),
         cmocka_unit_test(a_second_device_works_beside_the_first),
         cmocka_unit_test(the_first_failure_is_kept),
+        cmocka_unit_test(types_and_shapes_are_refused_by_name),
+        cmocka_unit_test(a_nan_in_the_router_is_said),
     };
     return cmocka_run_group_tests_name("Vulkan services", tests, NULL, NULL);
 }
