@@ -156,6 +156,7 @@ void bench_large(bench *b)
             matmul(b, gemm[t], sizes[i][0], sizes[i][1], s->prefill, 1);
     bench_moe(b, s->prefill, 1);
     bench_moe(b, s->prefill, 0);
+    kda(b, 1, s->prefill, 0);
     kda(b, 1, s->prefill, 1);
 }
 

@@ -32,11 +32,12 @@ uint head = gl_WorkGroupID.x / blocks;
 uint t = i / COLUMNS, column = i % COLUMNS, first_four = gl_WorkGroupID.x % blocks * COLUMNS, four = first_four + column;
 uint key = i / 4u * KEYS, pair = i % 4u;
 
-/* x as the sum of two halves each. */
+/* x as the sum of two halves each: its upper 11 bits, and what they leave. */
 void split(vec4 x, out uvec2 high, out uvec2 low)
 {
-    high = uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
-    low = uvec2(packHalf2x16(x.xy - unpackHalf2x16(high.x)), packHalf2x16(x.zw - unpackHalf2x16(high.y)));
+    vec4 upper = uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u), rest = x - upper;
+    high = uvec2(packHalf2x16(upper.xy), packHalf2x16(upper.zw));
+    low = uvec2(packHalf2x16(rest.xy), packHalf2x16(rest.zw));
 }
 
 void split8(vec4 x, vec4 y, out uvec4 high, out uvec4 low)
@@ -66,19 +67,26 @@ float scale_of_largest()
     return uintBitsToFloat(uint(clamp(127 + 4 - exponent, 1, 227)) << 23);
 }
 
-/* Thread i is channel i: scales its q and k of n rows; rows past them have no effect. What stays in `left` is k exp(G_last - G). */
+/* Thread i is channel i: scales its q and k of n rows; rows past them have no effect. What stays in `left` is k exp(G_last - G). Loads have
+ * no conditions, so that all of them are on their way together. */
 void stage_rows(uint row, uint n, out vec4 left[CHUNK / 4])
 {
     float decay[CHUNK], total = FACTOR, after = FACTOR;
     vec4 x[2 * CHUNK / 4];
-    uint at = (row * a.H + head) * D + i, step = a.H * D;
+    uint at = (row * a.H + head) * D + min(i, D - 1u), step = a.H * D;
+    [[unroll]] for (uint s = 0u; s < CHUNK; s++) {
+        uint from = at + min(s, n - 1u) * step;
+        left[s / 4u][s % 4u] = F32(a.k).at[from];
+        decay[s] = F32(a.g).at[from];
+        x[(CHUNK + s) / 4u][s % 4u] = F32(a.q).at[from];
+    }
     [[unroll]] for (uint s = 0u; s < CHUNK; s++) {
         bool there = s < n && i < D;
-        left[s / 4u][s % 4u] = there ? F32(a.k).at[at + s * step] : 0.0;
-        decay[s] = there ? exp(F32(a.g).at[at + s * step]) : 1.0;
+        left[s / 4u][s % 4u] = there ? left[s / 4u][s % 4u] : 0.0;
+        decay[s] = there ? exp(decay[s]) : 1.0;
         total *= decay[s];
         x[s / 4u][s % 4u] = left[s / 4u][s % 4u] * total;
-        x[(CHUNK + s) / 4u][s % 4u] = there ? F32(a.q).at[at + s * step] * total : 0.0;
+        x[(CHUNK + s) / 4u][s % 4u] = there ? x[(CHUNK + s) / 4u][s % 4u] * total : 0.0;
     }
     [[unroll]] for (uint back = 1u; back <= CHUNK; back++) {
         uint s = CHUNK - back;
@@ -182,16 +190,16 @@ void solve(vec4 T[CHUNK / 4], vec4 BT[CHUNK / 4], out vec4 e, inout vec4 o)
 
 void do_chunk(uint row, uint n, inout vec4 S[2 * KEYS])
 {
-    uint at = ((row + t) * a.H + head) * (D / 4u) + four;
+    uint at = ((row + min(t, n - 1u)) * a.H + head) * (D / 4u) + min(four, D / 4u - 1u);
     bool mine = t < n && four < D / 4u;
-    vec4 v = mine ? F32x4(a.v).at[at] : ZERO, T[CHUNK / 4], BT[CHUNK / 4], left[CHUNK / 4], e;
+    vec4 v = F32x4(a.v).at[at], T[CHUNK / 4], BT[CHUNK / 4], left[CHUNK / 4], e;
     float scale = scale_of_largest();
     stage_rows(row, n, left);
     stage_state(S, scale);
     [[unroll]] for (uint s = 0u; s < CHUNK / 4u; s++) {
-        uint from = k3_pairs_at(row + t, head) + s;
-        T[s] = t < n ? F32x4(a.pairs).at[from] : ZERO;
-        BT[s] = t < n ? F32x4(a.pairs).at[from + CHUNK / 4u] : ZERO;
+        uint from = k3_pairs_at(row + min(t, n - 1u), head) + s;
+        T[s] = F32x4(a.pairs).at[from];
+        BT[s] = F32x4(a.pairs).at[from + CHUNK / 4u];
     }
     barrier();
     multiply_state();
@@ -205,6 +213,7 @@ void do_chunk(uint row, uint n, inout vec4 S[2 * KEYS])
     solve(T, BT, e, o);
     if (mine)
         F32x4(a.o).at[at] = o;
+    e = t < n ? e : ZERO; /* rows past the end were read as its last */
     put_largest(abs(e));
     barrier();
     scale = scale_of_largest();
