@@ -58,6 +58,7 @@ check 'the include check can fail' sh tools/check/test_includes.sh
 check 'the counting of tests can fail' sh tools/check/test_count.sh
 check 'format' sh tools/check/format.sh .
 check 'kernels are valid SPIR-V, and Metal can be made of them' sh tools/check/shaders.sh .
+check 'the kernel check can fail' sh tools/check/test_shaders.sh
 suite release
 # The bundled model's answers say nothing about memory that the tiny checkpoints do not, and take minutes under a sanitizer.
 leave_out=test_mini
