@@ -18,7 +18,8 @@ static k3_status k3_vulkan_absent(k3_backend **out, const char *level, const k3_
     (void)level;
     (void)config;
     *out = NULL;
-    return k3_fail(err, K3_E_UNSUPPORTED, "backend vulkan: this build has none; build where glslc, volk and the Vulkan headers are installed");
+    return k3_fail(err, K3_E_UNSUPPORTED,
+                   "backend vulkan: this build has none; build where glslc, volk and the Vulkan headers are installed");
 }
 #define k3_vulkan_open k3_vulkan_absent
 
@@ -64,6 +65,7 @@ k3_status k3_backend_open(k3_backend **out, const k3_backend_config *config, cha
     for (int i = 0; i < N_ENTRIES; i++)
         if (strlen(entries[i].name) == n && memcmp(entries[i].name, name, n) == 0)
             return entries[i].open(out, colon ? colon + 1 : "", config, err);
-    return k3_fail(err, K3_E_INVALID, "backend: \"%s\" found; auto, cpu, cpu:scalar, cpu:avx2, cpu:avx512, vulkan and vulkan:DEVICE exist%s",
-                   name, HAVE_VULKAN ? "" : ", of which this build has no vulkan");
+    return k3_fail(err, K3_E_INVALID,
+                   "backend: \"%s\" found; auto, cpu, cpu:scalar, cpu:avx2, cpu:avx512, vulkan and vulkan:DEVICE exist%s", name,
+                   HAVE_VULKAN ? "" : ", of which this build has no vulkan");
 }

@@ -3,9 +3,9 @@
 #include <string.h>
 
 /* slots[t,k] = W2_e situ(W1_e z[t], W3_e z[t]),  e = ids[t,k]
- * z [T, L], slots [T, K, L] f32; W1 (gate), W3 (up) [I, L], W2 (down) [L, I], MXFP4. The work is expert by expert, so that an expert's bytes
- * are read once for all rows that want it. Pairs whose expert is not here are left out. The kernels are those of matmul and situ_glu: this
- * file holds no arithmetic of its own. */
+ * z [T, L], slots [T, K, L] f32; W1 (gate), W3 (up) [I, L], W2 (down) [L, I], MXFP4. The work is expert by expert, so that an expert's
+ * bytes are read once for all rows that want it. Pairs whose expert is not here are left out. The kernels are those of matmul and situ_glu:
+ * this file holds no arithmetic of its own. */
 
 enum { INNER_ROWS = 64, LATENT_ROWS = 64 };
 
