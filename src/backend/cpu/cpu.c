@@ -21,7 +21,7 @@ struct k3_cpu_buf {
 
 static const char *const op_names[K3_N_OPS] = {
     "embed",        "attnres_mix", "rmsnorm",    "matmul",   "shortconv", "l2norm",      "kda_gate",    "kda_recur", "kda_chunk",
-    "gate_rmsnorm", "mla_append",  "mla_attend", "gate_mul", "situ_glu",  "router_topk", "moe_experts", "moe_sum", "add",
+    "gate_rmsnorm", "mla_append",  "mla_attend", "gate_mul", "situ_glu",  "router_topk", "moe_experts", "moe_sum",   "add",
 };
 
 void k3_cpu_fail(k3_cpu *cpu, k3_status status, const char *format, ...)
