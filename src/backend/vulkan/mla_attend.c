@@ -15,7 +15,9 @@ enum {
     MATRIX_PAIRS = 48,
     MATRIX_SHARED = 48 << 10,
     MERGE_CHANNELS = 128,
-    STEP = 16 /* cache rows that a kernel takes at a time */
+    MERGE_SLICES = 8,
+    MERGE_AT_ONCE = 8, /* where there are more parts than slices */
+    STEP = 16          /* cache rows that a kernel takes at a time */
 };
 /* Floating-point operations of one dispatch: 0.02 seconds at the speed of matrix units, 1 second on a small device. */
 static const double block_flops = 4e12;
@@ -234,7 +236,8 @@ static void cache_stages(const attend *a, const attend_block *b, k3_ref scratch)
         return;
     k3_vk_write(a->vk, k3_at(scratch, b->context_at), context_bytes);
     k3_vk_read(a->vk, k3_at(scratch, b->stats_at), 8ull * b->parts * b->pairs);
-    k3_vk_dispatch(a->vk, K3_VK_SHADER_mla_attend_merge, NULL, 0, &args, sizeof args, b->pairs,
+    uint32_t at_once = b->parts > MERGE_SLICES ? MERGE_AT_ONCE : 1;
+    k3_vk_dispatch(a->vk, K3_VK_SHADER_mla_attend_merge, &at_once, 1, &args, sizeof args, b->pairs,
                    (uint32_t)k3_vk_groups(a->context_stride, MERGE_CHANNELS), 1);
 }
 

@@ -9,9 +9,9 @@ float factor(float square)
     return 1.0 / sqrt(square / float(a.D) + a.eps);
 }
 
-vec4 weighted(vec4 x, uint64_t at, uint d)
+vec4 weight(uint64_t at, uint d)
 {
     vec4 gate = k3_load4(a.gate + at, d, a.D);
     vec4 open = vec4(k3_sigma(gate.x), k3_sigma(gate.y), k3_sigma(gate.z), k3_sigma(gate.w));
-    return x * k3_load4(a.w, d, a.D) * open;
+    return k3_load4(a.w, d, a.D) * open;
 }

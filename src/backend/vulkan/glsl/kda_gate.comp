@@ -19,6 +19,7 @@ void main()
     for (uint i = gl_GlobalInvocationID.x; i < a.rows * fours; i += step) {
         uint row = i / fours, h = row % a.H, d = i % fours * 4u;
         uint64_t at = 4ul * row * a.D;
+        float b = d == 0u ? F32(a.b).at[row] : 0.0;
         vec4 x = exp(F32(a.a_log).at[h]) * (k3_load4(a.z + at, d, a.D) + k3_load4(a.dt_bias + 4ul * h * a.D, d, a.D));
         vec4 g = a.lower * vec4(k3_sigma(x.x), k3_sigma(x.y), k3_sigma(x.z), k3_sigma(x.w));
         if (a.g != 0ul)
@@ -26,6 +27,6 @@ void main()
         if (a.alpha != 0ul)
             k3_store4(a.alpha + at, d, a.D, exp(g));
         if (d == 0u)
-            F32(a.beta).at[row] = k3_sigma(F32(a.b).at[row]);
+            F32(a.beta).at[row] = k3_sigma(b);
     }
 }

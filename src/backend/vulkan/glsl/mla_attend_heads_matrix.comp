@@ -3,8 +3,8 @@
  * Workgroup (x, y) makes N of a head's columns for rows M y .. y; 8 subgroups have 16 rows and 64 columns each.
  *
  * Factors are f16, sums f32. The scales of W_k's rows are multiplied into q, and each row of that is brought to 2^14 .. 2^15 by a power of
- * two; the context is an average of cache values, for which mla_attend_matrix.comp has f16 too. Weights are exact but for those of a bf16
- * W below 2^-14. */
+ * two; the context is an average of cache values, for which mla_attend_matrix.comp has f16 too. Weights whose scale is that of a whole row
+ * are exact; others are rounded to 11 bits, below 2^-14 to multiples of 2^-24. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #define K3_WITHOUT_GROUP_SUMS
@@ -15,9 +15,9 @@ layout(local_size_x = 256) in;
 layout(constant_id = 3) const uint IS_VALUE = 0;
 
 const uint M = 64, N = 128;
-const uint DEEP = 128, HALF = DEEP / 2;                     /* of the depth: rows' and weights' share in shared memory */
-const uint ROW = DEEP / 8 + 1;                              /* units of 8 halves, one more than needed */
-const uint W_ROW = (IS_VALUE != 0u ? HALF : N) / 8u + 1u;   /* [N][HALF] as W_v lies, or [HALF][N] as W_k does */
+const uint DEEP = 128, HALF = DEEP / 2;                   /* of the depth: rows' and weights' share in shared memory */
+const uint ROW = DEEP / 8 + 1;                            /* units of 8 halves, one more than needed */
+const uint W_ROW = (IS_VALUE != 0u ? HALF : N) / 8u + 1u; /* [N][HALF] as W_v lies, or [HALF][N] as W_k does */
 const uint W_AT = M * ROW, OUT_ROW = N / 4 + 1;
 
 shared uvec4 staged[2240]; /* rows, then weights; then the result in f32 */

@@ -1,15 +1,16 @@
 /* The third stage of mla_attend: context[pair] = sum_p 2^(ref_p - ref) context_p[pair] / sum_p 2^(ref_p - ref) sum_p, ref the largest, over
- * the parts of the cache. Workgroup (x, y) takes channels 128 y .. of pair x: thread (slice, column) four of them in every SLICES-th part, AT_ONCE of
- * which it waits for together; then the slices are summed in order. The result takes the place of part 0. */
+ * the parts of the cache. Workgroup (x, y) takes channels 128 y .. of pair x: thread (slice, column) four of them in every SLICES-th part,
+ * AT_ONCE of which it waits for together; then the slices are summed in order. The result takes the place of part 0. */
 #version 450
 #include "mla.glsl"
 
 layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint AT_ONCE = 1; /* at most MOST */
 layout(push_constant, std430) uniform Push { k3_mla_attend_args a; };
 
+const uint MOST = 8;
 const uint COLUMNS = 32; /* fours of channels */
 const uint SLICES = 256 / COLUMNS;
-const uint AT_ONCE = 8;
 
 shared vec4 contexts[SLICES * COLUMNS];
 shared vec2 stats[SLICES]; /* reference, sum */
@@ -22,8 +23,8 @@ void main()
     float reference = K3_LOWEST, sum = 0.0;
     vec4 context = vec4(0.0);
     for (uint first = slice; first < a.parts; first += AT_ONCE * SLICES) {
-        vec2 part[AT_ONCE];
-        vec4 x[AT_ONCE];
+        vec2 part[MOST];
+        vec4 x[MOST];
         float most = reference;
         [[unroll]] for (uint i = 0u; i < AT_ONCE; i++) {
             uint p = min(first + i * SLICES, a.parts - 1u);

@@ -1,4 +1,5 @@
-/* y[t,c] = w[c] x[t,c] / sqrt(mean_c x[t,c]^2 + eps). One workgroup a row, which it holds in registers between its two uses. */
+/* y[t,c] = w[c] x[t,c] / sqrt(mean_c x[t,c]^2 + eps). One workgroup a row, which it holds in registers between its two uses, and the weights
+ * beside it, so that it waits for memory once. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "vec4.glsl"
@@ -20,13 +21,15 @@ uint channel(uint k)
 void main()
 {
     uint64_t x_at = a.x + gl_WorkGroupID.x * a.x_row, y_at = a.y + gl_WorkGroupID.x * a.y_row;
-    vec4 x[FOURS];
+    vec4 x[FOURS], w[FOURS];
     float square = 0.0;
     [[unroll]] for (uint k = 0u; k < FOURS; k++) {
         x[k] = k3_load4(x_at, channel(k), a.C);
-        square += dot(x[k], x[k]);
+        w[k] = k3_load4(a.w, channel(k), a.C);
     }
+    [[unroll]] for (uint k = 0u; k < FOURS; k++)
+        square += dot(x[k], x[k]);
     float inverse = 1.0 / sqrt(k3_group_sum(square) / float(a.C) + a.eps);
     [[unroll]] for (uint k = 0u; k < FOURS; k++)
-        k3_store4(y_at, channel(k), a.C, x[k] * inverse * k3_load4(a.w, channel(k), a.C));
+        k3_store4(y_at, channel(k), a.C, x[k] * inverse * w[k]);
 }
