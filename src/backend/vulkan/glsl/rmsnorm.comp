@@ -1,5 +1,5 @@
-/* y[t,c] = w[c] x[t,c] / sqrt(mean_c x[t,c]^2 + eps). One workgroup a row, which it holds in registers between its two uses, and the weights
- * beside it, so that it waits for memory once. */
+/* y[t,c] = w[c] x[t,c] / sqrt(mean_c x[t,c]^2 + eps). One workgroup a row, which it holds in registers between its two uses, and the
+ * weights beside it, so that it waits for memory once. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "vec4.glsl"
