@@ -19,13 +19,13 @@ struct k3_matmul_args {
     uint64_t sums;    /* f32 [splits, T, rows], for the matrix kernel where it splits the columns */
     uint32_t n_parts, T, cols;
     uint32_t blocks, rows;  /* of all parts together */
-    uint32_t splits, depth; /* the matrix kernel's shares of the columns, in tiles of 32 */
+    uint32_t splits, depth; /* the matrix kernel's shares of the columns, in tiles of 64 */
     uint32_t pad;
     k3_matmul_part only; /* the part, if there is one only */
 };
 K3_ARGS_SIZE(k3_matmul_args, 120)
 
-/* Rows of x in f16. */
+/* Rows of x in f16, columns in the order of halves.glsl. */
 struct k3_matmul_half_args {
     uint64_t y, scale; /* f16 [T, cols], f32 [T]; x = y * scale */
     uint64_t x;

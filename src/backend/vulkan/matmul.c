@@ -1,7 +1,9 @@
 #include "backend/args/matmul.h"
 #include "backend/vulkan/device.h"
 
-enum { MAX_PROJ = 16, FEW = 8, TILE_ROWS = 64, TILE_T = 16, MATRIX_ROWS = 128, MATRIX_T = 32, MATRIX_DEPTH = 32, MAX_SPLITS = 8 };
+#include <math.h>
+
+enum { MAX_PROJ = 16, FEW = 8, TILE_ROWS = 64, TILE_T = 16, MATRIX_ROWS = 64, MATRIX_T = 32, MATRIX_DEPTH = 64, MAX_SPLITS = 8 };
 
 typedef enum kind { BY_ROWS, BY_TILES, BY_MATRIX } kind;
 
@@ -10,7 +12,7 @@ typedef struct group {
     k3_type type;
     kind kind;
     int rows;         /* of all its matrices */
-    int t_quarters;   /* BY_MATRIX: rows of x in a tile, in units of MATRIX_T */
+    uint32_t mx, mw;  /* BY_MATRIX: rows of x and of weights in a tile, in units of MATRIX_T and MATRIX_ROWS */
     uint32_t splits;  /* BY_MATRIX: shares of the columns */
     uint64_t sums_at; /* BY_MATRIX: place of the shares in scratch, if there are several */
 } group;
@@ -58,30 +60,37 @@ static int in_group(const call *c, const group *g, int i)
     return c->proj[i].w->type == g->type && c->kinds[i] == g->kind;
 }
 
-/* Into how many shares the columns are cut: the fewest rounds of workgroups through the device, against writing and adding the shares,
- * which costs about 256 columns. A share has at least 8 tiles of columns. */
-static uint32_t splits_of(const call *c, const group *g)
+static uint64_t matrix_tiles(const call *c, const group *g, uint32_t mw)
 {
-    uint32_t tiles = 0, depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->t_quarters == 4 ? 2 : 4), best = 1;
+    uint64_t tiles = 0;
     for (int i = 0; i < c->n; i++)
         if (in_group(c, g, i))
-            tiles += (uint32_t)(k3_vk_groups((uint64_t)c->proj[i].w->rows, MATRIX_ROWS) *
-                                k3_vk_groups((uint64_t)c->T, (uint32_t)g->t_quarters * MATRIX_T));
-    double least = 0;
-    for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= 8); s++) {
-        double cost = (double)k3_vk_groups((uint64_t)tiles * s, slots) / s + s * 8.0 / depth;
-        if (s == 1 || cost < least) {
-            least = cost;
-            best = s;
+            tiles += k3_vk_groups((uint64_t)c->proj[i].w->rows, mw * MATRIX_ROWS) * k3_vk_groups((uint64_t)c->T, g->mx * MATRIX_T);
+    return tiles;
+}
+
+/* Rows of a tile and shares of the columns: those with the fewest rounds of workgroups through the device, each as long as its tile is
+ * large. In units of 64 columns, a workgroup costs 4 more, writing and adding its share another 4, and the sum's dispatch 6. */
+static void choose_tile(const call *c, group *g)
+{
+    uint32_t depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->mx == 4 ? 1 : 2);
+    double least = INFINITY;
+    for (uint32_t mw = 3; mw >= 2; mw--)
+        for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= 4); s++) {
+            uint64_t rounds = k3_vk_groups(matrix_tiles(c, g, mw) * s, slots);
+            double cost = mw * (s == 1 ? (double)rounds * (depth + 4.0) : (double)rounds * ((double)depth / s + 8) + 6);
+            if (cost < least) {
+                least = cost;
+                g->mw = mw;
+                g->splits = s;
+            }
         }
-    }
-    return best;
 }
 
 static void plan_matrix(call *c, group *g)
 {
-    g->t_quarters = c->T <= MATRIX_T ? 1 : c->T <= 2 * MATRIX_T ? 2 : 4;
-    g->splits = splits_of(c, g);
+    g->mx = c->T <= MATRIX_T ? 1 : c->T <= 2 * MATRIX_T ? 2 : 4;
+    choose_tile(c, g);
     if (!c->x_scale_at) {
         c->x_scale_at = 2 * (uint64_t)c->T * (uint64_t)c->cols;
         c->scratch_bytes = (c->x_scale_at + 4 * (uint64_t)c->T + 15) / 16 * 16;
@@ -198,16 +207,16 @@ static void half_of_x(call *c)
 static void by_matrix(call *c, const group *g)
 {
     uint64_t sums_bytes = 4 * (uint64_t)g->splits * (uint64_t)c->T * (uint64_t)g->rows;
-    struct k3_matmul_args args = table(c, g, MATRIX_ROWS);
+    struct k3_matmul_args args = table(c, g, g->mw * MATRIX_ROWS);
     args.x = k3_vk_read(c->vk, c->scratch, 2 * (uint64_t)c->T * (uint64_t)c->cols);
     args.x_scale = k3_vk_read(c->vk, k3_at(c->scratch, c->x_scale_at), 4 * (uint64_t)c->T);
     args.splits = g->splits;
     args.depth = (uint32_t)k3_vk_groups((uint64_t)c->cols / MATRIX_DEPTH, g->splits);
     if (g->splits > 1)
         args.sums = k3_vk_write(c->vk, k3_at(c->scratch, g->sums_at), sums_bytes);
-    uint32_t spec[] = {(uint32_t)g->type, (uint32_t)g->t_quarters};
-    uint64_t t_tiles = k3_vk_groups(args.T, (uint32_t)g->t_quarters * MATRIX_T);
-    k3_vk_dispatch_full(c->vk, K3_VK_SHADER_matmul_matrix, spec, 2, &args, sizeof args, args.blocks * t_tiles * args.splits, 1, 1);
+    uint32_t spec[] = {(uint32_t)g->type, g->mx, g->mw};
+    uint64_t t_tiles = k3_vk_groups(args.T, g->mx * MATRIX_T);
+    k3_vk_dispatch_full(c->vk, K3_VK_SHADER_matmul_matrix, spec, 3, &args, sizeof args, args.blocks * t_tiles * args.splits, 1, 1);
     if (g->splits == 1)
         return;
     k3_vk_read(c->vk, k3_at(c->scratch, g->sums_at), sums_bytes);
