@@ -70,13 +70,14 @@ static uint64_t matrix_tiles(const call *c, const group *g, uint32_t mw)
 }
 
 /* Rows of a tile and shares of the columns: those with the fewest rounds of workgroups through the device, each as long as its tile is
- * large. In units of 64 columns, a workgroup costs 4 more, writing and adding its share another 4, and the sum's dispatch 6. */
+ * large. In units of 64 columns, a workgroup costs 4 more, writing and adding its share another 4, and the sum's dispatch 6. With
+ * MAX_SPLITS tiles of columns in a share, rounded up or down, none is empty. */
 static void choose_tile(const call *c, group *g)
 {
     uint32_t depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->mx == 4 ? 1 : 2);
     double least = INFINITY;
     for (uint32_t mw = 3; mw >= 2; mw--)
-        for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= 4); s++) {
+        for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= MAX_SPLITS); s++) {
             uint64_t rounds = k3_vk_groups(matrix_tiles(c, g, mw) * s, slots);
             double cost = mw * (s == 1 ? (double)rounds * (depth + 4.0) : (double)rounds * ((double)depth / s + 8) + 6);
             if (cost < least) {
