@@ -12,16 +12,17 @@ struct k3_expert_address {
 };
 K3_ARGS_SIZE(k3_expert_address, 48)
 
-/* A step of the experts pair by pair: y[pair, rows] of x[pair / pairs_a_row, cols]. The expert of a pair is entry ids[pair] of the table;
- * where ids is the table's own address, the table has an entry a pair. (It is not 0: software devices read in branches that are not
- * taken.) A pair without an expert is left out, and is a fault if missing_is_fault. fault_code goes to `fault`. */
+/* A step of the experts pair by pair: y[pair, rows] of x[pair / pairs_a_row, cols] for n_pairs of them. The i-th is pair pair_at[i], and
+ * its expert is entry ids[i] of the table; where pair_at or ids is the table's own address, i itself. (It is not 0: software devices read
+ * in branches that are not taken.) A pair without an expert is left out, and is a fault if missing_is_fault. fault_code goes to `fault`. */
 struct k3_moe_gemv_args {
-    uint64_t y, x, table, ids, fault;
+    uint64_t y, x, table, ids, pair_at, fault;
     uint32_t E, missing_is_fault, fault_code;
-    uint32_t rows, cols, pairs_a_row;
+    uint32_t rows, cols, pairs_a_row, n_pairs;
     float b1, b2; /* b2 = 0: no cap */
+    uint32_t pad;
 };
-K3_ARGS_SIZE(k3_moe_gemv_args, 72)
+K3_ARGS_SIZE(k3_moe_gemv_args, 88)
 
 /* The experts that pairs want and, in their order, the pairs of each: they take places first .. first+n-1. */
 struct k3_moe_job {

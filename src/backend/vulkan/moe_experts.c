@@ -148,14 +148,20 @@ static uint64_t put_table(const moe_call *c)
     return address;
 }
 
-/* The table by pair: much shorter where few pairs want few of many experts. */
-static uint64_t put_pairs(const moe_call *c)
+/* The table of the pairs whose experts are here, and which those are, in their order: much shorter where few pairs want few of many. */
+static void put_pairs(const moe_call *c, struct k3_moe_gemv_args *args)
 {
-    uint64_t address;
-    struct k3_expert_address *table = k3_vk_table(c->vk, c->n_pairs * sizeof *table, &address);
-    for (uint64_t p = 0; table && p < c->n_pairs; p++)
-        table[p] = find_expert(c, c->moe->host_ids[p]);
-    return address;
+    uint64_t n = c->n_pairs;
+    struct k3_expert_address *table = k3_vk_table(c->vk, n * sizeof *table, &args->table);
+    uint32_t *pair_at = k3_vk_table(c->vk, n * sizeof *pair_at, &args->pair_at);
+    args->ids = args->table;
+    args->n_pairs = 0;
+    for (uint32_t p = 0; table && pair_at && p < n; p++) {
+        if (!is_wanted(c, c->moe->host_ids[p]))
+            continue;
+        table[args->n_pairs] = find_expert(c, c->moe->host_ids[p]);
+        pair_at[args->n_pairs++] = p;
+    }
 }
 
 static float cap(float b2)
@@ -165,11 +171,23 @@ static float cap(float b2)
 
 /* ---- pair by pair ---------------------------------------------------------------------------------------------- */
 
+/* x of two pairs lies in shared memory. */
+static int fits_by_pair(const k3_moe *moe)
+{
+    enum { MOST_COLS = 3616 };
+    return moe->T <= ROWS_BY_PAIR && moe->L <= MOST_COLS && moe->I <= MOST_COLS;
+}
+
+/* The most lanes for which rows of that many units leave the fewest idle, 32 or 16. */
+static uint32_t team_of(uint32_t units)
+{
+    return k3_vk_groups(units, 32) * 2 == k3_vk_groups(units, 16) ? 32 : 16;
+}
+
 static void step_by_pair(const moe_call *c, struct k3_moe_gemv_args *args, int down, k3_ref y, k3_ref x)
 {
     const k3_moe *moe = c->moe;
-    enum { Y_ROWS_GATE = 32, Y_ROWS_DOWN = 64 };
-    uint32_t spec[2] = {(uint32_t)c->aligned, (uint32_t)down};
+    const k3_vk_limits *limits = k3_vk_limits_of(c->vk);
     uint64_t x_rows = down ? c->n_pairs : (uint64_t)moe->T;
     args->rows = (uint32_t)(down ? moe->L : moe->I);
     args->cols = (uint32_t)(down ? moe->I : moe->L);
@@ -179,8 +197,15 @@ static void step_by_pair(const moe_call *c, struct k3_moe_gemv_args *args, int d
     if (!moe->host_ids)
         args->ids = k3_vk_read(c->vk, moe->ids, 4 * c->n_pairs);
     read_experts(c);
-    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts, spec, 2, args, sizeof *args, k3_vk_groups(args->rows, down ? Y_ROWS_DOWN : Y_ROWS_GATE),
-                   (uint32_t)c->n_pairs, 1);
+    /* A full device, of which a lane has two rows of weights. */
+    uint32_t threads = 1024, units = args->cols / 32, team = team_of(units);
+    uint64_t lanes = (uint64_t)args->n_pairs * args->rows * team / (down ? 2 : 1);
+    while (threads > 64 && (threads > limits->invocations || lanes < (uint64_t)threads * limits->cores))
+        threads /= 2;
+    uint64_t groups = k3_vk_groups(lanes, threads), at_once = (uint64_t)limits->cores * (1024 / threads);
+    uint32_t spec[] = {(uint32_t)c->aligned, (uint32_t)down, threads, units, team};
+    k3_vk_shader shader = limits->matrix_f16 ? K3_VK_SHADER_moe_experts_f16 : K3_VK_SHADER_moe_experts;
+    k3_vk_dispatch(c->vk, shader, spec, 5, args, sizeof *args, groups < at_once ? groups : at_once, 1, 1);
 }
 
 static void by_pair(const moe_call *c)
@@ -188,15 +213,18 @@ static void by_pair(const moe_call *c)
     const k3_moe *moe = c->moe;
     k3_ref inner = k3_vk_scratch(c->vk, 4 * c->n_pairs * (uint64_t)moe->I);
     struct k3_moe_gemv_args args = {
-        .table = moe->host_ids ? put_pairs(c) : k3_vk_read(c->vk, moe->table, (uint64_t)moe->E * sizeof(struct k3_expert_address)),
         .fault = k3_vk_fault(c->vk),
         .fault_code = K3_VK_FAULT_EXPERT_ID,
         .E = (uint32_t)moe->E,
         .missing_is_fault = !moe->host_ids,
+        .n_pairs = (uint32_t)c->n_pairs,
         .b1 = moe->b1,
         .b2 = cap(moe->b2),
     };
-    args.ids = args.table;
+    if (moe->host_ids)
+        put_pairs(c, &args);
+    else
+        args.table = args.pair_at = k3_vk_read(c->vk, moe->table, (uint64_t)moe->E * sizeof(struct k3_expert_address));
     step_by_pair(c, &args, 0, inner, c->z);
     step_by_pair(c, &args, 1, c->slots, inner);
 }
@@ -327,7 +355,7 @@ void k3_vulkan_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe 
     moe_call c = {.vk = k3_vk_begin(be, K3_VK_MOE_EXPERTS), .moe = moe, .slots = slots, .z = z};
     c.n_pairs = (uint64_t)moe->T * (uint64_t)moe->K;
     if (moe->T > 0 && moe->K > 0 && check_shapes(c.vk, moe) && find_wanted(&c)) {
-        if (moe->T <= ROWS_BY_PAIR)
+        if (fits_by_pair(moe))
             by_pair(&c);
         else
             by_expert(&c);

@@ -152,12 +152,30 @@ uint k3_e2m1_even(uint word)
     return (word << 4 & 0x80808080u) | (word << 1 & 0x0e0e0e0eu);
 }
 
-/* Eight e2m1 codes DIVIDED by K3_E2M1_UNIT, so that the unit is multiplied once a block: about 13 integer operations and 8 conversions. */
+/* Eight e2m1 codes as pairs of f16: 0 and 4, 1 and 5, 2 and 6, 3 and 7, DIVIDED by K3_E2M1_UNIT. Bytes are made that have the sign and the
+ * three magnitude bits of a nibble where the high byte of an f16 has them (k3_e2m1), and others beside them that the last step clears. */
+uvec4 k3_e2m1_pairs(uint word)
+{
+    uint odd = (word & 0x80808080u) | (word >> 3 & 0x7f7f7f7fu), even = (word << 4 & 0x80808080u) | (word << 1 & 0x7f7f7f7fu);
+    return uvec4(even << 8, odd << 8, even, odd) & 0x8e008e00u;
+}
+
+/* The same as f32, so that the unit is multiplied once a block: 11 integer operations and 8 conversions. */
 void k3_e2m1x8(uint word, out vec4 first, out vec4 second)
 {
-    uint even = k3_e2m1_even(word), odd = k3_e2m1_odd(word);
-    vec2 c04 = unpackHalf2x16(even << 8 & 0xff00ff00u), c15 = unpackHalf2x16(odd << 8 & 0xff00ff00u);
-    vec2 c26 = unpackHalf2x16(even & 0xff00ff00u), c37 = unpackHalf2x16(odd & 0xff00ff00u);
+    uvec4 pairs = k3_e2m1_pairs(word);
+    vec2 c04 = unpackHalf2x16(pairs.x), c15 = unpackHalf2x16(pairs.y), c26 = unpackHalf2x16(pairs.z), c37 = unpackHalf2x16(pairs.w);
+    first = vec4(c04.x, c15.x, c26.x, c37.x);
+    second = vec4(c04.y, c15.y, c26.y, c37.y);
+}
+
+/* Eight 4-bit codes, 0 .. 15, DIVIDED by K3_UINT4_UNIT: each is the low mantissa bits of an f16. Fewer operations than k3_small4 takes, but
+ * the zero, which is code 8, is left to the caller. */
+const float K3_UINT4_UNIT = 16777216.0;
+void k3_uint4x8(uint word, out vec4 first, out vec4 second)
+{
+    uvec4 pairs = uvec4(word, word >> 4, word >> 8, word >> 12) & 0x000f000fu;
+    vec2 c04 = unpackHalf2x16(pairs.x), c15 = unpackHalf2x16(pairs.y), c26 = unpackHalf2x16(pairs.z), c37 = unpackHalf2x16(pairs.w);
     first = vec4(c04.x, c15.x, c26.x, c37.x);
     second = vec4(c04.y, c15.y, c26.y, c37.y);
 }
