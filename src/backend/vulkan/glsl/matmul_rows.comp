@@ -15,6 +15,10 @@ const uint MAX_T = 8, MAX_R = 4;
 /* Columns that a lane reads of a row at once, in 16 bytes, or 32 of f32, or 24 of int3_g64. */
 layout(constant_id = 3) const uint UNIT = 8;
 
+/* Codes of int4 are multiplied as 0 .. 15 and eight times the sum of x subtracted, once for all rows of a block: fewer operations where x is
+ * one row or two. */
+const bool IS_UINT4 = (TYPE == K3_INT4 || TYPE == K3_INT4_G64) && T <= 2;
+
 /* x, sections of T rows; one float4 in nine is left out, so that lanes 2, 4, 8 or 16 apart meet different banks. */
 const uint SHARED_COLS = 7168, SECTION = SHARED_COLS / T / 64 * 64, PITCH = SECTION / 4 + SECTION / 32;
 shared vec4 x_shared[SHARED_COLS / 4 + SHARED_COLS / 32];
@@ -81,6 +85,8 @@ void decode_chunk(unit u, uint j, out vec4 first, out vec4 second)
         if (shift > 8)
             bits |= (next < 4 ? u.low[next] : u.high[next - 4]) << (32 - shift);
         k3_decode8(TYPE, uvec4(bits), first, second);
+    } else if (IS_UINT4) {
+        k3_uint4x8(u.low[j], first, second);
     } else {
         k3_decode8(TYPE, uvec4(u.low[j]), first, second);
     }
@@ -89,7 +95,7 @@ void decode_chunk(unit u, uint j, out vec4 first, out vec4 second)
 /* Adds the products of a unit of R rows with T rows of x; `at` is the unit's place in the section. */
 void add_unit(unit u[MAX_R], float scale[MAX_R], uint at, inout float sum[MAX_R * MAX_T])
 {
-    vec4 four[MAX_R * MAX_T];
+    vec4 four[MAX_R * MAX_T], x_sum[MAX_T];
     uint v = at * (UNIT / 4);
     v += v / 8;
     [[unroll]] for (uint j = 0; j < UNIT / 8; j++) {
@@ -99,6 +105,8 @@ void add_unit(unit u[MAX_R], float scale[MAX_R], uint at, inout float sum[MAX_R 
         [[unroll]] for (uint t = 0; t < T; t++) {
             uint place = t * PITCH + v + 2 * j + j / 4;
             vec4 x0 = x_shared[place], x1 = x_shared[place + 1];
+            if (IS_UINT4)
+                x_sum[t] = j == 0 ? x0 + x1 : x_sum[t] + (x0 + x1);
             [[unroll]] for (uint r = 0; r < R; r++) {
                 uint i = r * MAX_T + t;
                 four[i] = j == 0 ? first[r] * x0 : fma(first[r], x0, four[i]);
@@ -108,8 +116,10 @@ void add_unit(unit u[MAX_R], float scale[MAX_R], uint at, inout float sum[MAX_R 
     }
     [[unroll]] for (uint r = 0; r < R; r++)
         [[unroll]] for (uint t = 0; t < T; t++) {
-            vec4 p = four[r * MAX_T + t];
-            sum[r * MAX_T + t] = fma(((p.x + p.y) + (p.z + p.w)) * k3_unit(TYPE), scale[r], sum[r * MAX_T + t]);
+            vec4 p = four[r * MAX_T + t] * (IS_UINT4 ? K3_UINT4_UNIT : k3_unit(TYPE));
+            if (IS_UINT4)
+                p -= 8.0 * x_sum[t];
+            sum[r * MAX_T + t] = fma((p.x + p.y) + (p.z + p.w), scale[r], sum[r * MAX_T + t]);
         }
 }
 
