@@ -168,9 +168,9 @@ static void check_kda_chunk(k3_check *c)
     kda(c, 40, 1);
 }
 
-static void mla(k3_check *c, int T, int context)
+static void mla(k3_check *c, int T, int context, int rope, int kv_lora)
 {
-    k3_mla_dims dims = {16, 32, 16, 32, 64, K3_BF16};
+    k3_mla_dims dims = {16, 32, rope, 32, kv_lora, K3_BF16};
     int width = dims.kv_lora + dims.rope, n = T * dims.heads * dims.v;
     k3_mat kv_b = matrix(c, K3_INT8, dims.heads * (dims.nope + dims.v), dims.kv_lora);
     k3_run run = {0, context, 0, place(c, 2 * (uint64_t)(context * width))};
@@ -183,12 +183,27 @@ static void mla(k3_check *c, int T, int context)
 
 static void check_mla_one(k3_check *c)
 {
-    mla(c, 1, 70);
+    mla(c, 1, 600, 16, 64); /* long enough to be cut into parts */
 }
 
 static void check_mla_many(k3_check *c)
 {
-    mla(c, 24, 40);
+    mla(c, 24, 40, 16, 64);
+}
+
+/* K3's own cache row, which has kernels of its own on matrix units. */
+static void check_mla_wide(k3_check *c)
+{
+    mla(c, 1, 50, 64, 512);
+    mla(c, 20, 20, 64, 512);
+}
+
+static void check_copy(k3_check *c)
+{
+    enum { N = 20000 };
+    k3_ref from = floats(c, N, 1), to = place(c, 4 * N);
+    c->be->memory->copy(c->be, to, from, 4 * N);
+    take(c, k3_at(to, 4 * (N - MAX_OUT)), MAX_OUT);
 }
 
 static void moe(k3_check *c, int T)
@@ -266,8 +281,10 @@ static const struct {
     {"kda_chunk", check_kda_chunk},
     {"mla_attend of one row", check_mla_one},
     {"mla_attend of many rows", check_mla_many},
+    {"mla_attend of K3's heads", check_mla_wide},
     {"moe_experts of one row", check_moe_one},
     {"moe_experts of many rows", check_moe_many},
+    {"copy", check_copy},
     {"sample", check_sample},
 };
 enum { N_CHECKS = sizeof checks / sizeof checks[0] };
@@ -319,6 +336,7 @@ k3_status k3_vk_selftest(k3_vk *vk, k3_error *err)
             status = k3_fail(err, K3_E_DEVICE, "%s: %s came out wrong in the self-test; use another driver or the CPU", vk->base.name,
                              checks[i].name);
     }
+    vk->base.stats(&vk->base, NULL, 0, 1);
     if (cpu)
         cpu->close(cpu);
     free(here);
