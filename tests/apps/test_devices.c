@@ -1,5 +1,6 @@
 /* What a user sees of GPUs: which there are, which one is taken, what happens where there is none and when one fails. */
 #include "process.h"
+#include "support/leaks.h"
 #include "support/vulkan_layers.h"
 
 #include <dirent.h>
@@ -282,6 +283,7 @@ static void h23_compiled_kernels_are_kept_where_one_says(void **state)
 
 int main(int argc, char **argv)
 {
+    children_may_leak();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
