@@ -118,7 +118,7 @@ static int compare(k3_backend *be, const float *x, int T, int V, uint64_t seed)
         const float *logits_t = x + (size_t)t * (size_t)V;
         k3_sampler *sampler;
         k3_error err;
-        int32_t want;
+        int32_t want = -1;
         if (k3_sampler_open(&sampler, &row[t], &err) != K3_OK || k3_sampler_pick(sampler, &want, logits_t, (size_t)V, &err) != K3_OK)
             fail_msg("%s", err.text);
         k3_sampler_close(sampler);
