@@ -60,8 +60,9 @@ check 'format' sh tools/check/format.sh .
 check 'kernels are valid SPIR-V, and Metal can be made of them' sh tools/check/shaders.sh .
 check 'the kernel check can fail' sh tools/check/test_shaders.sh
 suite release
-# The bundled model's answers say nothing about memory that the tiny checkpoints do not, and take minutes under a sanitizer.
-leave_out=test_mini
+# The bundled model's answers say nothing about memory that the tiny checkpoints do not, and take minutes under a sanitizer; so do numbers
+# that a software device computes.
+leave_out='test_mini|test_vulkan_(jobs|model|moe|mla)'
 suite asan
 leave_out='no test'
 # Threads meet in the pool, and in the passes of an engine.
