@@ -70,8 +70,8 @@ static uint64_t matrix_tiles(const call *c, const group *g, uint32_t mw)
 }
 
 /* Rows of a tile and shares of the columns: those with the fewest rounds of workgroups through the device, each as long as its tile is
- * large. In units of 64 columns, a workgroup costs 4 more, writing and adding its share another 4, and the sum's dispatch 6. With
- * MAX_SPLITS tiles of columns in a share, rounded up or down, none is empty. */
+ * large. A workgroup costs 2 tiles of columns more, and writing and adding a share costs about 4. With MAX_SPLITS tiles of columns in a
+ * share, rounded up or down, none is empty. */
 static void choose_tile(const call *c, group *g)
 {
     uint32_t depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->mx == 4 ? 1 : 2);
@@ -79,7 +79,7 @@ static void choose_tile(const call *c, group *g)
     for (uint32_t mw = 3; mw >= 2; mw--)
         for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= MAX_SPLITS); s++) {
             uint64_t rounds = k3_vk_groups(matrix_tiles(c, g, mw) * s, slots);
-            double cost = mw * (s == 1 ? (double)rounds * (depth + 4.0) : (double)rounds * ((double)depth / s + 8) + 6);
+            double cost = mw * ((double)rounds * ((double)depth / s + 2) + (s == 1 ? 0 : 4.0 * s));
             if (cost < least) {
                 least = cost;
                 g->mw = mw;

@@ -25,7 +25,6 @@ const uint MAX_MX = 4, MAX_MW = 3, X_ROWS = 32 * MX, W_ROWS = 64 * MW, DEPTH = 6
 const uint PITCH = 9, X_AT = 64 * MAX_MW * PITCH, SUM_PITCH = 4 * MAX_MW + 1;
 shared uvec4 tile[X_AT + 32 * MAX_MX * PITCH];
 shared uint row_peak[64 * MAX_MW];
-shared float x_scale[32 * MAX_MX]; /* of the tile's rows of x */
 shared uint too_large;
 
 const bool GROUPED = TYPE == K3_INT4_G64 || TYPE == K3_INT3_G64;
@@ -183,7 +182,7 @@ void multiply(uint r, uint t)
 }
 
 /* The subgroup's sums, 16 rows of x at a time, to y or, where the columns are shared out, to their share's place. */
-void write_sums(k3_matmul_part part, uint split, uint r0, uint r_own, uint t0, uint t_own)
+void write_sums(k3_matmul_part part, uint split, uint r0, uint r_own, uint t_first)
 {
     uint own = gl_SubgroupID * 16 * SUM_PITCH;
     [[unroll]] for (uint i = 0; i < MX; i++) {
@@ -192,20 +191,20 @@ void write_sums(k3_matmul_part part, uint split, uint r0, uint r_own, uint t0, u
             K3_STORE_SUM(sum[MW * i + j], tile, own + 4 * j, SUM_PITCH);
         barrier();
         for (uint c = gl_SubgroupInvocationID; c < 16 * MW; c += gl_SubgroupSize) {
-            uint r = r0 + r_own + c;
+            uint r = r0 + r_own + c, t0 = t_first + 16 * i;
             if (r >= part.w.rows)
                 continue;
             int e = REFERRED ? exponent_of(row_peak[r_own + c]) : 0; /* reaches below the exponents of f32 */
             float low = power_of_two(e / 2) * k3_row_scale(TYPE, k3_scale_at(part.w, r)), high = power_of_two(e - e / 2);
-            [[unroll]] for (uint m = 0; m < 16; m++) {
-                uint t = t0 + t_own + 16 * i + m, bits = tile[own + m * SUM_PITCH + c / 4][c % 4];
+            for (uint m = 0; m < 16 && t0 + m < a.T; m++) {
+                uint bits = tile[own + m * SUM_PITCH + c / 4][c % 4];
                 if (REFERRED && (bits & 0x7f800000u) == 0x7f800000u)
                     too_large = 1;
-                float y = uintBitsToFloat(bits) * x_scale[t_own + 16 * i + m] * low * high;
-                if (t < a.T && a.splits == 1)
-                    F32(part.y + 4ul * t * part.stride).at[r] = y;
-                else if (t < a.T)
-                    F32(a.sums + 4ul * a.rows * (uint64_t(split) * a.T + t)).at[part.first_row + r] = y;
+                float y = uintBitsToFloat(bits) * F32(a.x_scale).at[t0 + m] * low * high;
+                if (a.splits == 1)
+                    F32(part.y + 4ul * (t0 + m) * part.stride).at[r] = y;
+                else
+                    F32(a.sums + 4ul * a.rows * (uint64_t(split) * a.T + t0 + m)).at[part.first_row + r] = y;
             }
         }
     }
@@ -226,8 +225,6 @@ void main()
     }
     [[unroll]] for (uint n = 0; n < MX; n++)
         x_at[n] = a.x + 2ul * a.cols * min(t0 + own_row(n), a.T - 1);
-    if (gl_LocalInvocationID.x < X_ROWS)
-        x_scale[gl_LocalInvocationID.x] = F32(a.x_scale).at[min(t0 + gl_LocalInvocationID.x, a.T - 1)];
 
     for (bool again = false;; again = true) {
         if (REFERRED && again)
@@ -244,7 +241,7 @@ void main()
             load_tile(min(k + 1, last - 1));
             multiply(r_own, t_own);
         }
-        write_sums(part, split, r0, r_own, t0, t_own);
+        write_sums(part, split, r0, r_own, t0 + t_own);
         if (!REFERRED || again || too_large == 0)
             break;
     }
