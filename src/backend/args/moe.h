@@ -38,22 +38,24 @@ struct k3_moe_group_args {
 };
 K3_ARGS_SIZE(k3_moe_group_args, 64)
 
-/* A step of the experts job by job. First gate and up: y by place, x by row; then down: y by pair, x by place. On matrix units x is f16,
- * its row r times x_unit[r], and what lies between the steps is f16 times inner_unit. */
+/* A step of the experts job by job. First gate and up: y by place, x by row; then down: y by pair, x by place. On matrix units x is by
+ * place in both, and f16: first its row p times x_unit[p], then all times inner_unit. It lies in panels of 16 columns, [cols / 16][places]
+ * [16], so that 16 rows of a panel are neighbours. */
 struct k3_moe_tile_args {
     uint64_t y, x, x_unit, table, jobs, pair_at;
     uint32_t rows, cols, pairs_a_row;
     float b1, b2; /* b2 = 0: no cap */
     float inner_unit;
+    uint32_t places, pad; /* of a panel */
 };
-K3_ARGS_SIZE(k3_moe_tile_args, 72)
+K3_ARGS_SIZE(k3_moe_tile_args, 80)
 
-/* y = f16 of the rows of x [.., cols], each divided by its unit. */
+/* y = panels of f16: row pair_at[place] / pairs_a_row of x [.., cols], divided by unit[place]. */
 struct k3_moe_half_args {
-    uint64_t y, unit, x;
-    uint32_t cols, pad;
+    uint64_t y, unit, x, pair_at;
+    uint32_t cols, pairs_a_row, n_pairs, places;
 };
-K3_ARGS_SIZE(k3_moe_half_args, 32)
+K3_ARGS_SIZE(k3_moe_half_args, 48)
 
 struct k3_moe_sum_args {
     uint64_t y, slots, weights;

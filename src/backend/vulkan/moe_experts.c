@@ -10,7 +10,8 @@ enum {
     ROWS_BY_PAIR = 8,
     MOST_CHOSEN = 64,    /* K */
     MOST_EXPERTS = 4096, /* E: of shared memory in moe_experts_group */
-    FEW_ROWS = 16        /* of an expert: accumulators for 32 rows of x do, else for 64 */
+    FEW_ROWS = 16,       /* of an expert: accumulators for 32 rows of x do, else for 64 */
+    MOST_PARTS = 4       /* of 16 rows of x, on matrix units */
 };
 
 typedef struct moe_call {
@@ -236,11 +237,17 @@ typedef struct moe_places {
     k3_ref jobs, pair_at, half, half_unit, inner;
 } moe_places;
 
+/* In a panel of f16; a job's last tile reads beyond its rows. */
+static uint64_t places_of(const moe_call *c)
+{
+    return c->n_pairs + 16 * MOST_PARTS;
+}
+
 static int lay_out(const moe_call *c, moe_places *at, int matrix)
 {
-    uint64_t rows = (uint64_t)c->moe->T, L = (uint64_t)c->moe->L, I = (uint64_t)c->moe->I;
-    uint64_t bytes[5] = {c->n_wanted * sizeof(struct k3_moe_job), 4 * c->n_pairs, matrix ? 2 * rows * L : 0, matrix ? 4 * rows : 0,
-                         (matrix ? 2 : 4) * c->n_pairs * I};
+    uint64_t L = (uint64_t)c->moe->L, I = (uint64_t)c->moe->I, places = places_of(c);
+    uint64_t bytes[5] = {c->n_wanted * sizeof(struct k3_moe_job), 4 * c->n_pairs, matrix ? 2 * places * L : 0, matrix ? 4 * c->n_pairs : 0,
+                         matrix ? 2 * places * I : 4 * c->n_pairs * I};
     k3_ref *refs[5] = {&at->jobs, &at->pair_at, &at->half, &at->half_unit, &at->inner};
     uint64_t total = 0;
     for (int i = 0; i < 5; i++)
@@ -272,14 +279,18 @@ static void group_pairs(const moe_call *c, const moe_places *at, uint64_t table)
 
 static void halve(const moe_call *c, const moe_places *at)
 {
-    uint64_t rows = (uint64_t)c->moe->T, values = rows * (uint64_t)c->moe->L;
+    uint64_t L = (uint64_t)c->moe->L;
     struct k3_moe_half_args args = {
-        .y = k3_vk_write(c->vk, at->half, 2 * values),
-        .unit = k3_vk_write(c->vk, at->half_unit, 4 * rows),
-        .x = k3_vk_read(c->vk, c->z, 4 * values),
-        .cols = (uint32_t)c->moe->L,
+        .y = k3_vk_write(c->vk, at->half, 2 * places_of(c) * L),
+        .unit = k3_vk_write(c->vk, at->half_unit, 4 * c->n_pairs),
+        .x = k3_vk_read(c->vk, c->z, 4 * (uint64_t)c->moe->T * L),
+        .pair_at = k3_vk_read(c->vk, at->pair_at, 4 * c->n_pairs),
+        .cols = (uint32_t)L,
+        .pairs_a_row = (uint32_t)c->moe->K,
+        .n_pairs = (uint32_t)c->n_pairs,
+        .places = (uint32_t)places_of(c),
     };
-    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts_half, NULL, 0, &args, sizeof args, rows, 1, 1);
+    k3_vk_dispatch(c->vk, K3_VK_SHADER_moe_experts_half, NULL, 0, &args, sizeof args, c->n_pairs, 1, 1);
 }
 
 /* Whether matrix units can do it: whole tiles, and a bound to what lies between the steps, |situ| <= b1 b2. */
@@ -289,7 +300,7 @@ static int use_matrix(const moe_call *c)
     const k3_vk_limits *limits = k3_vk_limits_of(c->vk);
     const k3_moe *moe = c->moe;
     return limits->matrix_f16 && limits->f16 && limits->subgroup == 32 && !limits->exact && c->aligned && moe->L % 128 == 0 &&
-           moe->I % 128 == 0 && moe->b1 * moe->b2 < 32768;
+           moe->I % 128 == 0 && moe->b1 * moe->b2 < 32768 && c->n_pairs <= limits->groups_x;
 #else
     (void)c;
     return 0;
@@ -308,12 +319,13 @@ static void step_by_expert(const moe_call *c, const moe_places *at, struct k3_mo
 {
     const k3_moe *moe = c->moe;
     k3_ref y = down ? c->slots : at->inner, x = down ? at->inner : matrix ? at->half : c->z;
-    uint64_t y_value = down || !matrix ? 4 : 2, x_value = matrix ? 2 : 4, x_rows = down ? c->n_pairs : (uint64_t)moe->T;
+    uint64_t y_value = down || !matrix ? 4 : 2, x_value = matrix ? 2 : 4;
+    uint64_t x_rows = matrix ? places_of(c) : down ? c->n_pairs : (uint64_t)moe->T, y_rows = !down && matrix ? places_of(c) : c->n_pairs;
     args->rows = (uint32_t)(down ? moe->L : moe->I);
     args->cols = (uint32_t)(down ? moe->I : moe->L);
-    args->y = k3_vk_write(c->vk, y, y_value * c->n_pairs * args->rows);
+    args->y = k3_vk_write(c->vk, y, y_value * y_rows * args->rows);
     args->x = k3_vk_read(c->vk, x, x_value * x_rows * args->cols);
-    args->x_unit = matrix && !down ? k3_vk_read(c->vk, at->half_unit, 4 * x_rows) : 0;
+    args->x_unit = matrix && !down ? k3_vk_read(c->vk, at->half_unit, 4 * c->n_pairs) : 0;
     args->jobs = k3_vk_read(c->vk, at->jobs, c->n_wanted * sizeof(struct k3_moe_job));
     args->pair_at = k3_vk_read(c->vk, at->pair_at, 4 * c->n_pairs);
     read_experts(c);
@@ -342,6 +354,7 @@ static void by_expert(const moe_call *c)
         .b1 = moe->b1,
         .b2 = cap(moe->b2),
         .inner_unit = matrix ? inner_unit(moe) : 1,
+        .places = (uint32_t)places_of(c),
     };
     group_pairs(c, &at, args.table);
     if (matrix)
