@@ -451,10 +451,10 @@ static k3_status open_parts(k3_vk *vk, const char *device, const k3_backend_conf
                  vk->properties.deviceID);
     if (!k3_vk_open_pipelines(vk) || !k3_vk_open_recorder(vk) || !k3_vk_open_transfer(vk))
         return k3_fail(err, vk->failure.status, "%s", vk->failure.text);
-    uint64_t total, room = k3_vk_free_bytes(vk, &total);
-    vk->budget = config->vram ? config->vram : room;
     if (config->self_test)
         K3_TRY(k3_vk_selftest(vk, err));
+    uint64_t total, room = k3_vk_free_bytes(vk, &total);
+    vk->budget = config->vram ? config->vram : room;
     snprintf(vk->line, sizeof vk->line, "%s (%s), %s%s%s, %.1f of %.1f GB free", vk->name, kind_of(vk->properties.deviceType),
              vk->limits.exact        ? "f32 kernels (exact)"
              : vk->limits.matrix_f16 ? "f32 and f16 matrix kernels"
