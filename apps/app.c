@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "buffer.h"
 #include "terminal.h"
@@ -16,6 +17,22 @@ int app_fail(const k3_error *err)
     app_end_thinking();
     fprintf(stderr, "k3: %s\n", err->text);
     return err->status == K3_E_CANCELLED ? APP_INTERRUPTED : APP_FAILED;
+}
+
+/* Makes the folder for compiled kernels, or says why nothing could be kept there. */
+static int app_folder(const char *path)
+{
+    struct stat st;
+    const char *why = NULL;
+    if (mkdir(path, 0777) && errno != EEXIST)
+        why = strerror(errno);
+    else if (stat(path, &st) || !S_ISDIR(st.st_mode))
+        why = "a file found, a folder wanted";
+    else if (access(path, W_OK))
+        why = strerror(errno);
+    if (why)
+        fprintf(stderr, "k3: --kernel-cache %s: %s\n", path, why);
+    return !why;
 }
 
 int app_open_engine(k3_engine **out, const app_options *options)
@@ -31,10 +48,8 @@ int app_open_engine(k3_engine **out, const app_options *options)
                         .expert_devices = options->expert_devices,
                         .kernel_cache = options->kernel_cache,
                         .timing = options->stats};
-    if (options->kernel_cache && mkdir(options->kernel_cache, 0777) && errno != EEXIST) {
-        fprintf(stderr, "k3: --kernel-cache %s: %s\n", options->kernel_cache, strerror(errno));
+    if (options->kernel_cache && !app_folder(options->kernel_cache))
         return APP_FAILED;
-    }
     if (options->quiet)
         app_progress_quiet();
     k3_status status = k3_engine_open(out, options->model, &config, &err);

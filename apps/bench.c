@@ -84,16 +84,18 @@ static void print(k3_engine *engine, const figures *f, const app_options *o, siz
     double prefill = (double)n_prompt / median(f->prefill, n), decode = (double)n_new / median(f->decode, n);
     double rate = k3_memory_rate(engine), moved = decode * (double)info->token_bytes;
     app_buffer b = {0};
-    char line[512];
+    char line[512], ceiling[96] = "null, \"memory_share\": null"; /* a device without room for two blocks cannot be measured */
+    if (rate > 0)
+        snprintf(ceiling, sizeof ceiling, "%.0f, \"memory_share\": %.4f", rate, moved / rate);
     if (o->json) {
         app_buffer_text(&b, "{\"plan\": ");
         app_buffer_json(&b, info->plan, strlen(info->plan));
         snprintf(line, sizeof line,
                  ", \"prompt_tokens\": %zu, \"new_tokens\": %zu, \"repeats\": %zu, \"prefill_tokens_per_s\": %.3f, "
                  "\"first_prefill_tokens_per_s\": %.3f, \"decode_tokens_per_s\": %.3f, \"bytes_per_token\": %llu, "
-                 "\"decode_bytes_per_s\": %.0f, \"memory_bytes_per_s\": %.0f, \"memory_share\": %.4f}\n",
+                 "\"decode_bytes_per_s\": %.0f, \"memory_bytes_per_s\": %s}\n",
                  n_prompt, n_new, n, prefill, (double)n_prompt / f->first_prefill, decode, (unsigned long long)info->token_bytes, moved,
-                 rate, rate > 0 ? moved / rate : 0);
+                 ceiling);
         app_buffer_text(&b, line);
     } else {
         snprintf(line, sizeof line,

@@ -12,19 +12,23 @@ static double seconds(void)
 /* The best of several copies of `bytes`, more than any cache holds; a device that has no room for two such blocks answers 0. */
 static double copy_rate(k3_backend *be, uint64_t bytes)
 {
-    enum { ROUNDS = 4, COPIES = 16 };
+    enum { ROUNDS = 4, MOST_COPIES = 16 };
+    const double round_seconds = 0.1;
     const k3_memory_ops *memory = be->memory;
     k3_error unused;
     double best = 0;
     k3_buf *from = memory->alloc(be, bytes, "measuring"), *to = from ? memory->alloc(be, bytes, "measuring") : NULL;
     k3_status status = be->sync(be, &unused);
-    for (int r = 0; to && status == K3_OK && r < ROUNDS; r++) {
+    /* The first round is one copy and says how many make a round: a software device takes long for each. */
+    for (int r = 0, copies = 1; to && status == K3_OK && r < ROUNDS; r++) {
         double started = seconds();
-        for (int i = 0; i < COPIES; i++)
+        for (int i = 0; i < copies; i++)
             memory->copy(be, (k3_ref){to, 0}, (k3_ref){from, 0}, bytes);
         status = be->sync(be, &unused);
-        double rate = 2.0 * COPIES * (double)bytes / (seconds() - started);
+        double took = seconds() - started, rate = 2.0 * copies * (double)bytes / took;
         best = status == K3_OK && rate > best ? rate : best;
+        copies = copies * round_seconds > MOST_COPIES * took ? MOST_COPIES : (int)(copies * round_seconds / took);
+        copies = copies < 1 ? 1 : copies;
     }
     if (to)
         memory->release(be, to);

@@ -279,6 +279,7 @@ static void h23_compiled_kernels_are_kept_where_one_says(void **state)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(dir), 0);
     refuses(RUN(ASK, "--backend", "vulkan:0", "--kernel-cache", "/nowhere/at/all"), "/nowhere/at/all", "No such file");
+    refuses(RUN(ASK, "--backend", "vulkan:0", "--kernel-cache", "README.md"), "README.md", "a folder wanted");
 }
 
 int main(int argc, char **argv)

@@ -58,7 +58,8 @@ static k3_status open_instance(VkInstance *out, k3_error *err)
     VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &app};
     VkResult result = vkCreateInstance(&info, NULL, out);
     if (result != VK_SUCCESS)
-        return k3_fail(err, K3_E_NOT_FOUND, "vulkan: the loader found no usable driver: %s", k3_vk_result_name(result));
+        return k3_fail(err, K3_E_NOT_FOUND, "vulkan: the loader found no driver (%s); install the GPU's driver, or use the CPU",
+                       k3_vk_result_name(result));
     volkLoadInstanceOnly(*out);
     return K3_OK;
 }
@@ -140,7 +141,7 @@ static k3_status choose(k3_vk *vk, const char *wish, k3_error *err)
     if (!n)
         return k3_fail(err, K3_E_NOT_FOUND, "vulkan: there is no device; install the GPU's driver or use the CPU");
     if (!best && wish && *wish)
-        return k3_fail(err, K3_E_NOT_FOUND, "vulkan: no device \"%s\"; there are %s", wish, names);
+        return k3_fail(err, K3_E_NOT_FOUND, "vulkan: no device \"%s\"; here are %s", wish, names);
     if (!best)
         return k3_fail(err, K3_E_NOT_FOUND, "vulkan: only software devices are here (%s); name one to use it, as in vulkan:0", names);
     return K3_OK;
@@ -454,7 +455,7 @@ static k3_status open_parts(k3_vk *vk, const char *device, const k3_backend_conf
     if (config->self_test)
         K3_TRY(k3_vk_selftest(vk, err));
     uint64_t total, room = k3_vk_free_bytes(vk, &total);
-    vk->budget = config->vram ? config->vram : room;
+    vk->budget = config->vram && config->vram < room ? config->vram : room;
     snprintf(vk->line, sizeof vk->line, "%s (%s), %s%s%s, %.1f of %.1f GB free", vk->name, kind_of(vk->properties.deviceType),
              vk->limits.exact        ? "f32 kernels (exact)"
              : vk->limits.matrix_f16 ? "f32 and f16 matrix kernels"
