@@ -60,6 +60,7 @@ if [ "$what" = test ]; then
     want 'ls /usr/share/vulkan/icd.d/lvp_icd*.json' mesa-vulkan-drivers mesa-vulkan-drivers -
     want 'test -f /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json' vulkan-validationlayers vulkan-validation-layers -
     want 'command -v spirv-val' spirv-tools spirv-tools -
+    want 'command -v spirv-cross' spirv-cross spirv-cross -
     need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python3
 fi
 
