@@ -62,7 +62,7 @@ check 'the kernel check can fail' sh tools/check/test_shaders.sh
 suite release
 # The bundled model's answers say nothing about memory that the tiny checkpoints do not, and take minutes under a sanitizer; so do numbers
 # that a software device computes.
-leave_out='test_mini|test_vulkan_(jobs|model|moe|mla)'
+leave_out='test_mini|test_vulkan_(jobs|model|moe|mla)|test_sample$|test_tiers|test_devices'
 suite asan
 leave_out='no test'
 # Threads meet in the pool, and in the passes of an engine.
