@@ -375,3 +375,16 @@ const job_op job_ops[N_JOB_OPS] = {
     {"moe_experts", run_moe_experts, 1e-5, 0, 0},
     {"add", run_add, 0, 0, 0},
 };
+
+double job_difference(const job_result *a, const job_result *b)
+{
+    double largest = 0, most = 0;
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++) {
+        if (!isfinite(a->values[i]) || !isfinite(b->values[i]))
+            return INFINITY;
+        largest = fmax(largest, fabs((double)a->values[i]));
+        most = fmax(most, fabs((double)a->values[i] - (double)b->values[i]));
+    }
+    return most == 0 ? 0 : most / largest;
+}

@@ -33,4 +33,7 @@ typedef struct job_op {
 enum { N_JOB_OPS = 16 };
 extern const job_op job_ops[N_JOB_OPS];
 
+/* The largest difference, relative to the largest value of a; infinite where either has one that is not finite. */
+double job_difference(const job_result *a, const job_result *b);
+
 #endif

@@ -47,19 +47,6 @@ static job_result compute(const char *level, int threads, const job_op *op, cons
     return out;
 }
 
-static double difference(const job_result *a, const job_result *b)
-{
-    double largest = 0, most = 0;
-    assert_int_equal(a->n, b->n);
-    for (size_t i = 0; i < a->n; i++) {
-        if (!isfinite(a->values[i]) || !isfinite(b->values[i]))
-            return INFINITY;
-        largest = fmax(largest, fabs((double)a->values[i]));
-        most = fmax(most, fabs((double)a->values[i] - (double)b->values[i]));
-    }
-    return most == 0 ? 0 : most / largest;
-}
-
 static void agrees_with_scalar(void **state)
 {
     const job_op *op = op_of(state);
@@ -71,7 +58,7 @@ static void agrees_with_scalar(void **state)
                 if (!got.n)
                     continue;
                 job_result want = compute("scalar", 1, op, &j, NULL);
-                double d = difference(&want, &got);
+                double d = job_difference(&want, &got);
                 if (!(d <= op->tolerance))
                     fail_msg("%s on %s: differs from scalar by %.3g, allowed %.3g (round %d, %s, T %d, a %d, b %d)", op->name,
                              level_names[l], d, op->tolerance, i, k3_type_name((k3_type)type), j.T, j.a, j.b);

@@ -70,19 +70,6 @@ static job_result compute(k3_backend *be, const job_op *op, const job *j, const 
     return out;
 }
 
-static double difference(const job_result *a, const job_result *b)
-{
-    double largest = 0, most = 0;
-    assert_int_equal(a->n, b->n);
-    for (size_t i = 0; i < a->n; i++) {
-        if (!isfinite(a->values[i]) || !isfinite(b->values[i]))
-            return INFINITY;
-        largest = fmax(largest, fabs((double)a->values[i]));
-        most = fmax(most, fabs((double)a->values[i] - (double)b->values[i]));
-    }
-    return most == 0 ? 0 : most / largest;
-}
-
 static double tolerance_of(const job_op *op, const job *j)
 {
     int halves = strstr(device->describe(device), "f16 matrix") != NULL;
@@ -94,7 +81,7 @@ static double tolerance_of(const job_op *op, const job *j)
 static void check_job(const job_op *op, const job *j, const int *pieces, const job_result *want)
 {
     job_result got = compute(device, op, j, pieces);
-    double d = difference(want, &got), allowed = tolerance_of(op, j);
+    double d = job_difference(want, &got), allowed = tolerance_of(op, j);
     if (!(d <= allowed))
         fail_msg("%s on %s: differs from scalar by %.3g, allowed %.3g (%s, T %d of %d sequences, a %d, b %d, odd %d, pieces %d)", op->name,
                  device->name, d, allowed, k3_type_name(j->type), j->T, j->n_sequences, j->a, j->b, j->odd, pieces ? pieces[0] : 0);

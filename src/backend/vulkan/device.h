@@ -119,12 +119,11 @@ struct k3_vk {
     k3_vk_batch batches[K3_VK_BATCHES];
     k3_vk_batch *batch;
     k3_vk_access pending[K3_VK_ACCESSES], active[K3_VK_ACCESSES];
-    int n_pending, n_active, bad_range;
+    int n_pending, n_active;
     VkPipeline bound;
     k3_vk_buf *scratch, *fault;
     uint32_t *fault_host;
     double flops, work_scale; /* measured over estimated time */
-    uint64_t longest_ns;
     int timing;
     k3_vk_op op;
     k3_op_stat stats[K3_VK_N_OPS];

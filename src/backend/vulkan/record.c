@@ -103,7 +103,6 @@ static void read_stamps(k3_vk *vk, k3_vk_batch *batch)
         vk->stats[batch->stamps[i].op].nanoseconds += (uint64_t)((double)(at[i + 1] - before) * vk->stamp_ns);
     }
     uint64_t took = at[n + 1] > first ? (uint64_t)((double)(at[n + 1] - first) * vk->stamp_ns) : 0;
-    vk->longest_ns = took > vk->longest_ns ? took : vk->longest_ns;
     if (batch->work > submission_seconds / 50 && vk->properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU) {
         double scale = vk->work_scale * ((double)took * 1e-9) / batch->work;
         vk->work_scale = scale < 1e-4 ? 1e-4 : scale > 1e4 ? 1e4 : scale;
@@ -138,6 +137,16 @@ void k3_vk_wait_upload(k3_vk *vk, uint64_t value)
 
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
+/* What was written before is visible from here on, and what was read may be written. */
+static void place_barrier(k3_vk *vk, k3_vk_batch *batch)
+{
+    VkMemoryBarrier barrier = {VK_STRUCTURE_TYPE_MEMORY_BARRIER, NULL, VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                               VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
+                                   VK_ACCESS_TRANSFER_WRITE_BIT};
+    VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    vk->fn.vkCmdPipelineBarrier(batch->commands, stages, stages, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
 static int begin_batch(k3_vk *vk, k3_vk_batch *batch)
 {
     VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, NULL, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT, NULL};
@@ -157,12 +166,7 @@ static int begin_batch(k3_vk *vk, k3_vk_batch *batch)
         vk->fn.vkCmdResetQueryPool(batch->commands, batch->queries, 0, K3_VK_STAMPS + 2);
         vk->fn.vkCmdWriteTimestamp(batch->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->queries, 0);
     }
-    /* What earlier submissions wrote is visible to this one, and what they read may be written. */
-    VkMemoryBarrier barrier = {VK_STRUCTURE_TYPE_MEMORY_BARRIER, NULL, VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-                               VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
-                                   VK_ACCESS_TRANSFER_WRITE_BIT};
-    VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-    vk->fn.vkCmdPipelineBarrier(batch->commands, stages, stages, 0, 1, &barrier, 0, NULL, 0, NULL);
+    place_barrier(vk, batch); /* between this submission and earlier ones */
     return 1;
 }
 
@@ -278,11 +282,7 @@ static int meets_earlier(const k3_vk *vk)
 void k3_vk_order(k3_vk *vk, k3_vk_batch *batch)
 {
     if (vk->n_active + vk->n_pending > K3_VK_ACCESSES || meets_earlier(vk)) {
-        VkMemoryBarrier barrier = {VK_STRUCTURE_TYPE_MEMORY_BARRIER, NULL, VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-                                   VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
-                                       VK_ACCESS_TRANSFER_WRITE_BIT};
-        VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-        vk->fn.vkCmdPipelineBarrier(batch->commands, stages, stages, 0, 1, &barrier, 0, NULL, 0, NULL);
+        place_barrier(vk, batch);
         vk->n_active = 0;
     }
     for (int i = 0; i < vk->n_pending; i++)
@@ -304,7 +304,6 @@ k3_vk *k3_vk_begin(k3_backend *be, k3_vk_op op)
     k3_vk *vk = k3_vk_of(be);
     vk->op = op;
     vk->n_pending = 0;
-    vk->bad_range = 0;
     vk->flops = 0;
     if (!k3_vk_failed(vk))
         vk->stats[op].calls++;
