@@ -1,0 +1,240 @@
+#import "metal/fake_objects.h"
+
+#include <string.h>
+
+@implementation NSObject (FakeFlight)
+- (void)fly
+{
+}
+
+- (void)land
+{
+    [self release];
+}
+@end
+
+@implementation MTLCompileOptions
+@synthesize fastMathEnabled = _fastMathEnabled, languageVersion = _languageVersion;
+
+- (instancetype)init
+{
+    _fastMathEnabled = YES;
+    _languageVersion = MTLLanguageVersion3_1;
+    return self;
+}
+@end
+
+@implementation MTLComputePipelineDescriptor
+@synthesize threadGroupSizeIsMultipleOfThreadExecutionWidth = _threadGroupSizeIsMultipleOfThreadExecutionWidth;
+@synthesize maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup, computeFunction = _computeFunction;
+
+- (void)dealloc
+{
+    [_computeFunction release];
+    [super dealloc];
+}
+@end
+
+@implementation MTLFunctionConstantValues
+- (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index
+{
+    int i = 0;
+    while (i < _count && _ids[i] != index)
+        i++;
+    if (i == MSL_MAX_CONSTANTS) {
+        fake_violation("more than %d function constants", MSL_MAX_CONSTANTS);
+        return;
+    }
+    if (i == _count)
+        _count++;
+    _ids[i] = (uint32_t)index;
+    if (type == MTLDataTypeBool)
+        _values[i] = *(const bool *)value;
+    else
+        memcpy(&_values[i], value, sizeof _values[i]);
+}
+@end
+
+@implementation FakeFunction
+- (void)dealloc
+{
+    [name release];
+    [super dealloc];
+}
+@end
+
+@implementation FakeLibrary
++ (instancetype)newWithSource:(NSString *)source
+{
+    static const char mark[] = "kernel void ";
+    enum { MOST = 64 };
+    NSString *found[MOST];
+    NSUInteger n = 0;
+    for (const char *at = source.UTF8String; n < MOST && (at = strstr(at, mark));) {
+        at += strlen(mark);
+        char word[128] = "";
+        size_t length = strcspn(at, "( \n");
+        memcpy(word, at, length < sizeof word ? length : sizeof word - 1);
+        found[n++] = [NSString stringWithUTF8String:word];
+    }
+    FakeLibrary *library = [self new];
+    library->text = [source retain];
+    library->names = [NSArray newWithObjects:found count:n];
+    return library;
+}
+
+- (NSArray<NSString *> *)functionNames
+{
+    return names;
+}
+
+/* True where the function is there. */
+- (BOOL)has:(NSString *)name
+{
+    for (NSUInteger i = 0; i < names.count; i++)
+        if (!strcmp([names objectAtIndex:i].UTF8String, name.UTF8String))
+            return YES;
+    return NO;
+}
+
+- (id<MTLFunction>)newFunctionWithName:(NSString *)name constantValues:(MTLFunctionConstantValues *)values error:(NSError **)error
+{
+    char message[2048] = "a function that is to fail";
+    int code = 0;
+    const msl_kernel *kernel = NULL;
+    if (!fake_call(K3_FAKE_FUNCTION, &code) && [self has:name]) {
+        msl_constant constants[MSL_MAX_CONSTANTS];
+        for (int i = 0; i < values->_count; i++)
+            constants[i] = (msl_constant){values->_ids[i], values->_values[i]};
+        msl_options options = {.width = fake_options.width, .seed = fake_options.thread_order, .cache = fake_options.cache};
+        kernel = msl_compile(text.UTF8String, name.UTF8String, constants, values->_count, &options, message, sizeof message);
+    }
+    if (kernel) {
+        FakeFunction *function = [FakeFunction new];
+        function->name = [name retain];
+        function->kernel = kernel;
+        return function;
+    }
+    if (error)
+        *error = [NSError errorWithCode:code ? code : MTLLibraryErrorCompileFailure text:message];
+    return nil;
+}
+
+- (void)dealloc
+{
+    [text release];
+    [names release];
+    [super dealloc];
+}
+@end
+
+@implementation FakePipeline
+- (NSUInteger)maxTotalThreadsPerThreadgroup
+{
+    return max_threads;
+}
+
+- (NSUInteger)threadExecutionWidth
+{
+    return fake_options.width;
+}
+
+- (NSUInteger)staticThreadgroupMemoryLength
+{
+    return msl_threadgroup_bytes(function->kernel);
+}
+
+- (void)dealloc
+{
+    [function release];
+    [super dealloc];
+}
+@end
+
+@implementation FakeBuffer
++ (instancetype)newOnDevice:(FakeDevice *)device length:(NSUInteger)length host:(void *)host mode:(MTLStorageMode)mode
+{
+    fake_memory memory;
+    if (!(host ? fake_memory_share(&memory, host, length) : fake_memory_make(&memory, length)))
+        return nil;
+    FakeBuffer *buffer = [self new];
+    buffer->memory = memory;
+    fake_memory_enlist(&buffer->memory);
+    buffer->mode = mode;
+    buffer->device = [device retain];
+    __atomic_add_fetch(&device->allocated, length, __ATOMIC_RELAXED);
+    return buffer;
+}
+
+- (void *)contents
+{
+    return mode == MTLStorageModePrivate ? NULL : memory.host;
+}
+
+- (NSUInteger)length
+{
+    return memory.length;
+}
+
+- (uint64_t)gpuAddress
+{
+    return (uintptr_t)memory.device;
+}
+
+- (MTLStorageMode)storageMode
+{
+    return mode;
+}
+
+/* The host may not drop its last reference in flight. Called where `left` references will be left. */
+- (void)checkFlight:(NSUInteger)left
+{
+    if (in_flight && left == in_flight)
+        fake_violation("buffer %d is released while a command buffer that uses it is not completed", memory.serial);
+}
+
+- (void)fly
+{
+    in_flight++;
+    [self checkFlight:self.retainCount];
+}
+
+- (void)land
+{
+    in_flight--;
+    [super release];
+}
+
+- (oneway void)release
+{
+    [self checkFlight:self.retainCount - 1];
+    [super release];
+}
+
+- (void)dealloc
+{
+    if (!fake_memory_intact(&memory))
+        fake_violation("buffer %d of %lu bytes: written outside of it, or its host pages are gone before it", memory.serial, memory.length);
+    __atomic_sub_fetch(&device->allocated, memory.length, __ATOMIC_RELAXED);
+    fake_memory_free(&memory);
+    [device release];
+    [super dealloc];
+}
+@end
+
+@implementation FakeEvent
+- (uint64_t)signaledValue
+{
+    return fake_event_value(self);
+}
+
+- (void)setSignaledValue:(uint64_t)to
+{
+    fake_event_set(self, to);
+}
+
+- (BOOL)waitUntilSignaledValue:(uint64_t)to timeoutMS:(uint64_t)milliseconds
+{
+    return fake_event_wait(self, to, milliseconds);
+}
+@end
