@@ -45,7 +45,8 @@ typedef struct k3_mt_stamp {
 /* A kernel's text, compiled. */
 typedef struct k3_mt_library {
     id<MTLLibrary> library;
-    k3_mt_stamp stamp; /* of the file that replaces the text */
+    k3_mt_stamp stamp; /* of the file that may replace the text */
+    int from_file;
 } k3_mt_library;
 
 typedef struct k3_mt {

@@ -14,11 +14,13 @@ enum { MAX_TEXT = 1 << 20 };
 /* 4 bytes a thread, at any address. */
 static const char copy_text[] = "#include <metal_stdlib>\n"
                                 "using namespace metal;\n"
-                                "struct places { device uchar *dst; device uchar *src; uint bytes; uint zero; };\n"
-                                "kernel void copy_bytes(constant places &p [[buffer(0)]], uint3 i [[thread_position_in_grid]])\n"
+                                "struct places { ulong dst; ulong src; uint bytes; uint zero; };\n"
+                                "kernel void copy_bytes(constant places& p [[buffer(0)]], uint3 i [[thread_position_in_grid]])\n"
                                 "{\n"
+                                "    device uchar* dst = reinterpret_cast<device uchar*>(p.dst);\n"
+                                "    device uchar* src = reinterpret_cast<device uchar*>(p.src);\n"
                                 "    for (uint b = 4u * i.x; b < min(4u * i.x + 4u, p.bytes); b++)\n"
-                                "        p.dst[b] = p.src[b];\n"
+                                "        dst[b] = src[b];\n"
                                 "}\n";
 
 void k3_mt_reason(char *out, size_t size, NSError *error)
@@ -128,11 +130,14 @@ static int same_stamp(const k3_mt_stamp *a, const k3_mt_stamp *b)
            a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-static id<MTLLibrary> library_from_file(k3_mt *mt, k3_gpu_shader shader, char *why, size_t size)
+/* A kernel's library, from its file or from the text in the program; nil and the reason. */
+static id<MTLLibrary> load(k3_mt *mt, k3_gpu_shader shader, int from_file, char *why, size_t size)
 {
     char path[sizeof mt->kernels_dir + 100], *text = NULL;
     size_t n;
     k3_error err;
+    if (!from_file)
+        return new_library(mt, k3_mt_kernels[shader].text, why, size);
     path_of(path, sizeof path, mt, shader);
     if (k3_os_read_file(&text, &n, path, MAX_TEXT, &err) != K3_OK) {
         snprintf(why, size, "%s", err.text);
@@ -180,8 +185,7 @@ static void reload(k3_mt *mt, k3_gpu_shader shader)
     of->stamp = stamp;
     if (mt->gpu.progress)
         (void)mt->gpu.progress(mt->gpu.user, "compiling kernels", (uint64_t)mt->gpu.compiled, 0);
-    id<MTLLibrary> library =
-        stamp.there ? library_from_file(mt, shader, why, sizeof why) : new_library(mt, k3_mt_kernels[shader].text, why, sizeof why);
+    id<MTLLibrary> library = load(mt, shader, stamp.there != 0, why, sizeof why);
     if (!library || !replace_states(mt, shader, library, why, sizeof why)) {
         refuse(mt, shader, why);
         [library release];
@@ -189,6 +193,7 @@ static void reload(k3_mt *mt, k3_gpu_shader shader)
     }
     [of->library release];
     of->library = library;
+    of->from_file = stamp.there != 0;
 }
 
 void k3_mt_reload(k3_mt *mt)
@@ -203,18 +208,33 @@ void k3_mt_reload(k3_mt *mt)
 
 /* ---- pipelines --------------------------------------------------------------------------------------------------- */
 
-/* The library of a kernel, compiled the first time. */
-static id<MTLLibrary> library_of(k3_mt *mt, k3_gpu_shader shader, char *why, size_t size)
+static int is_in_use(const k3_mt *mt, k3_gpu_shader shader)
 {
+    const k3_mt_pipeline *p = mt->pipelines;
+    while (p && p->wanted.shader != shader)
+        p = p->next;
+    return p != NULL;
+}
+
+/* nil and the reason. A file that is no good when it is first wanted is done without. */
+static id<MTLComputePipelineState> state_for(k3_mt *mt, const k3_mt_pipeline *p, char *why, size_t size)
+{
+    k3_gpu_shader shader = p->wanted.shader;
+    const char *name = k3_mt_kernels[shader].name;
     k3_mt_library *of = &mt->libraries[shader];
-    if (of->library)
-        return of->library;
-    of->stamp = stamp_of(mt, shader);
-    if (of->stamp.there && !(of->library = library_from_file(mt, shader, why, size)))
-        refuse(mt, shader, why);
-    if (!of->library)
-        of->library = new_library(mt, k3_mt_kernels[shader].text, why, size);
-    return of->library;
+    if (!of->library) {
+        of->stamp = stamp_of(mt, shader);
+        of->from_file = of->stamp.there != 0;
+        of->library = load(mt, shader, of->from_file, why, size);
+    }
+    id<MTLComputePipelineState> state = of->library ? new_state(mt, of->library, name, &p->wanted, p->threads, why, size) : nil;
+    if (state || !of->from_file || is_in_use(mt, shader))
+        return state;
+    refuse(mt, shader, why);
+    [of->library release];
+    of->from_file = 0;
+    of->library = load(mt, shader, 0, why, size);
+    return of->library ? new_state(mt, of->library, name, &p->wanted, p->threads, why, size) : nil;
 }
 
 void *k3_mt_new_pipeline(k3_gpu *gpu, const k3_gpu_pipeline *wanted)
@@ -235,8 +255,7 @@ void *k3_mt_new_pipeline(k3_gpu *gpu, const k3_gpu_pipeline *wanted)
     int constant = kernel->threads_constant;
     p->threads = constant >= 0 && constant < wanted->n_spec ? wanted->spec[constant] : kernel->threads;
     @autoreleasepool {
-        id<MTLLibrary> library = library_of(mt, wanted->shader, why, sizeof why);
-        p->state = library ? new_state(mt, library, kernel->name, wanted, p->threads, why, sizeof why) : nil;
+        p->state = state_for(mt, p, why, sizeof why);
     }
     if (!p->state) {
         k3_gpu_fail(gpu, K3_E_DEVICE, "%s: kernel %s: %s", gpu->name, kernel->name, why);
