@@ -104,7 +104,7 @@ static double worst_slot(const float *got, const float *want, const shape *s)
 
 static void compare(k3_backend *device, k3_backend *cpu, const shape *s, int partial)
 {
-    int halves = strstr(device->describe(device), "f16 matrix") != NULL;
+    int halves = strstr(device->describe(device), "f16") != NULL;
     double allowed = halves ? 4e-3 : 4e-5;
     call *a = make_call(device, s, partial), *b = make_call(cpu, s, partial);
     float *got = compute(a), *want = compute(b);

@@ -17,7 +17,7 @@ printf '#version 450\n#extension GL_KHR_cooperative_matrix : require\nvoid main(
 glslc --target-env=vulkan1.2 --target-spv=spv1.3 "$out/probe.comp" -o "$out/probe.spv" 2>/dev/null && matrix=KHR
 
 bad=0
-for shader in src/backend/vulkan/glsl/*.comp; do
+for shader in src/backend/gpu/glsl/*.comp; do
     name=$(basename "$shader" .comp)
     if ! glslc -Isrc --target-env=vulkan1.2 --target-spv=spv1.3 -DK3_MATRIX_$matrix=1 "$shader" -o "$out/$name.spv" ||
         ! spirv-val --target-env vulkan1.2 "$out/$name.spv"; then

@@ -4,7 +4,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-dir=$tmp/src/backend/vulkan/glsl
+dir=$tmp/src/backend/gpu/glsl
 mkdir -p "$dir"
 head='#version 450
 #extension GL_EXT_buffer_reference : require

@@ -1,6 +1,6 @@
 /* Finding a device and opening it. The loader is looked for at run time; a machine without one, or without a device, gets one clear line.
  */
-#include "backend/vulkan/device.h"
+#include "backend/vulkan/vulkan.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -8,38 +8,6 @@
 #include <string.h>
 
 enum { MAX_DEVICES = 16, MAX_EXTENSIONS = 512 };
-
-static const char *const op_names[K3_VK_N_OPS] = {
-    "embed",      "attnres_mix", "rmsnorm",  "matmul",   "shortconv",   "l2norm",      "kda_gate", "kda_recur", "kda_chunk", "gate_rmsnorm",
-    "mla_append", "mla_attend",  "gate_mul", "situ_glu", "router_topk", "moe_experts", "moe_sum",  "add",       "sample",    "copy",
-};
-
-const char *k3_vk_op_name(k3_vk_op op)
-{
-    return op_names[op];
-}
-
-static const k3_ops vulkan_ops = {
-    .embed = k3_vulkan_embed,
-    .attnres_mix = k3_vulkan_attnres_mix,
-    .rmsnorm = k3_vulkan_rmsnorm,
-    .matmul = k3_vulkan_matmul,
-    .shortconv = k3_vulkan_shortconv,
-    .l2norm = k3_vulkan_l2norm,
-    .kda_gate = k3_vulkan_kda_gate,
-    .kda_recur = k3_vulkan_kda_recur,
-    .kda_chunk = k3_vulkan_kda_chunk,
-    .gate_rmsnorm = k3_vulkan_gate_rmsnorm,
-    .mla_append = k3_vulkan_mla_append,
-    .mla_attend = k3_vulkan_mla_attend,
-    .gate_mul = k3_vulkan_gate_mul,
-    .situ_glu = k3_vulkan_situ_glu,
-    .router_topk = k3_vulkan_router_topk,
-    .moe_experts = k3_vulkan_moe_experts,
-    .moe_sum = k3_vulkan_moe_sum,
-    .add = k3_vulkan_add,
-    .sample = k3_vulkan_sample,
-};
 
 /* ---- the instance ------------------------------------------------------------------------------------------ */
 
@@ -254,21 +222,20 @@ static int has_matrices(const k3_vk *vk)
     return 0;
 }
 
-static void learn_limits(k3_vk *vk, const k3_backend_config *config, const VkPhysicalDeviceMaintenance3Properties *m3, uint64_t max_buffer)
+static void learn_limits(k3_vk *vk, const VkPhysicalDeviceMaintenance3Properties *m3, uint64_t max_buffer)
 {
     const VkPhysicalDeviceLimits *limits = &vk->properties.limits;
     static const uint64_t four_gib = (uint64_t)4 << 30;
     /* Some drivers take sizes of 4 GiB modulo 2^32. */
-    vk->max_allocation = m3->maxMemoryAllocationSize < four_gib ? m3->maxMemoryAllocationSize : four_gib - K3_VK_ALIGN;
-    if (max_buffer && max_buffer < vk->max_allocation)
-        vk->max_allocation = max_buffer;
-    vk->max_allocation = vk->max_allocation / K3_VK_ALIGN * K3_VK_ALIGN;
-    vk->limits.shared_bytes = limits->maxComputeSharedMemorySize;
-    vk->limits.groups_x = limits->maxComputeWorkGroupCount[0];
+    vk->gpu.max_allocation = m3->maxMemoryAllocationSize < four_gib ? m3->maxMemoryAllocationSize : four_gib - K3_GPU_ALIGN;
+    if (max_buffer && max_buffer < vk->gpu.max_allocation)
+        vk->gpu.max_allocation = max_buffer;
+    vk->gpu.max_allocation = vk->gpu.max_allocation / K3_GPU_ALIGN * K3_GPU_ALIGN;
+    vk->gpu.limits.shared_bytes = limits->maxComputeSharedMemorySize;
+    vk->gpu.limits.groups_x = limits->maxComputeWorkGroupCount[0];
     uint32_t y = limits->maxComputeWorkGroupCount[1], z = limits->maxComputeWorkGroupCount[2];
-    vk->limits.groups_yz = y < z ? y : z;
-    vk->limits.invocations = limits->maxComputeWorkGroupInvocations;
-    vk->limits.exact = config->exact;
+    vk->gpu.limits.groups_yz = y < z ? y : z;
+    vk->gpu.limits.invocations = limits->maxComputeWorkGroupInvocations;
     vkGetPhysicalDeviceMemoryProperties(vk->physical, &vk->memory);
     vk->is_unified =
         vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU || vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
@@ -340,16 +307,18 @@ static k3_status survey(k3_vk *vk, const k3_backend_config *config, k3_vk_featur
         *(size ? &sizes.pNext : &m3.pNext) = vk->has_host_import ? (void *)&host : NULL;
     vkGetPhysicalDeviceProperties2(vk->physical, &p);
     K3_TRY(check_features(vk, &f->core, &f->v12, &subgroup, err));
-    learn_limits(vk, config, &m3, m4.maxBufferSize);
+    learn_limits(vk, &m3, m4.maxBufferSize);
     vk->host_alignment = host.minImportedHostPointerAlignment;
     vk->has_priority = priority && f->priority.memoryPriority;
     vk->has_size_control = size && f->size.subgroupSizeControl && f->size.computeFullSubgroups &&
                            (sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
-    vk->limits.subgroup = vk->has_size_control && sizes.minSubgroupSize <= 32 && sizes.maxSubgroupSize >= 32 ? 32 : subgroup.subgroupSize;
-    vk->limits.cores = count_cores(vk, sm, cores);
-    vk->limits.f16 = f->v12.shaderFloat16 && !config->exact;
-    vk->limits.matrix_f16 = vk->limits.f16 && matrix && f->matrix.cooperativeMatrix && vk->limits.subgroup == 32 &&
-                            vk->limits.shared_bytes >= 49152 && has_matrices(vk);
+    vk->gpu.limits.subgroup =
+        vk->has_size_control && sizes.minSubgroupSize <= 32 && sizes.maxSubgroupSize >= 32 ? 32 : subgroup.subgroupSize;
+    vk->gpu.limits.cores = count_cores(vk, sm, cores);
+    vk->gpu.limits.f16 = f->v12.shaderFloat16 && !config->exact;
+    if (vk->gpu.limits.f16 && matrix && f->matrix.cooperativeMatrix && vk->gpu.limits.subgroup == 32 &&
+        vk->gpu.limits.shared_bytes >= 49152 && has_matrices(vk))
+        vk->gpu.limits.matrix = 1u << K3_GPU_MATMUL | 1u << K3_GPU_KDA_CHUNK | 1u << K3_GPU_MLA_ATTEND | 1u << K3_GPU_MOE_EXPERTS;
     return K3_OK;
 }
 
@@ -396,38 +365,18 @@ static k3_status open_device(k3_vk *vk, const k3_backend_config *config, k3_erro
 
 /* ---- the backend ----------------------------------------------------------------------------------------------- */
 
-static int vulkan_stats(k3_backend *be, k3_op_stat *out, int max, int reset)
-{
-    k3_vk *vk = k3_vk_of(be);
-    for (int i = 0; i < K3_VK_N_OPS; i++) {
-        vk->stats[i].name = op_names[i];
-        if (i < max)
-            out[i] = vk->stats[i];
-        if (reset)
-            vk->stats[i] = (k3_op_stat){.name = op_names[i]};
-    }
-    return K3_VK_N_OPS;
-}
-
-static const char *vulkan_describe(k3_backend *be)
-{
-    return k3_vk_of(be)->line;
-}
-
 static void vulkan_close(k3_backend *be)
 {
     if (!be)
         return;
-    k3_vk *vk = k3_vk_of(be);
+    k3_vk *vk = (k3_vk *)be;
     if (vk->device) {
         vk->fn.vkDeviceWaitIdle(vk->device);
-        vk->completed = vk->submitted = UINT64_MAX;
-        vk->batch = NULL;
         vk->uploaded = 0;
         k3_vk_close_transfer(vk);
-        k3_vk_close_recorder(vk);
+        k3_vk_close_commands(vk);
+        k3_gpu_close(&vk->gpu);
         k3_vk_close_pipelines(vk);
-        k3_vk_close_memory(vk);
         vk->fn.vkDestroyDevice(vk->device, NULL);
     }
     if (vk->instance)
@@ -435,33 +384,43 @@ static void vulkan_close(k3_backend *be)
     free(vk);
 }
 
+static const k3_gpu_driver vulkan_driver = {
+    .new_slab = k3_vk_new_slab,
+    .free_slab = k3_vk_free_slab,
+    .free_bytes = k3_vk_free_bytes,
+    .begin = k3_vk_begin,
+    .submit = k3_vk_submit,
+    .wait = k3_vk_wait,
+    .barrier = k3_vk_barrier,
+    .dispatch = k3_vk_dispatch,
+    .copy = k3_vk_copy,
+    .zero = k3_vk_zero,
+    .stamp = k3_vk_stamp,
+    .times = k3_vk_times,
+    .new_pipeline = k3_vk_new_pipeline,
+    .free_pipeline = k3_vk_free_pipeline,
+    .upload = k3_vk_upload,
+    .wait_upload = k3_vk_wait_upload,
+};
+
 static k3_status open_parts(k3_vk *vk, const char *device, const k3_backend_config *config, k3_error *err)
 {
+    k3_gpu *gpu = &vk->gpu;
     K3_TRY(open_instance(&vk->instance, err));
     K3_TRY(choose(vk, device, err));
-    snprintf(vk->name, sizeof vk->name, "vulkan:%s", vk->properties.deviceName);
+    snprintf(gpu->name, sizeof gpu->name, "vulkan:%s", vk->properties.deviceName);
     K3_TRY(open_device(vk, config, err));
     volkLoadDeviceTable(&vk->fn, vk->device);
     vk->fn.vkGetDeviceQueue(vk->device, vk->family, 0, &vk->queue);
     vk->fn.vkGetDeviceQueue(vk->device, vk->transfer_family, 0, &vk->transfer_queue);
-    vk->timing = config->timing && vk->stamp_ns > 0;
-    vk->progress = config->progress;
-    vk->user = config->user;
+    gpu->timing = config->timing && vk->stamp_ns > 0;
+    gpu->is_software = vk->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     if (config->cache_dir)
         snprintf(vk->cache_path, sizeof vk->cache_path, "%s/vulkan-%04x-%04x.cache", config->cache_dir, vk->properties.vendorID,
                  vk->properties.deviceID);
-    if (!k3_vk_open_pipelines(vk) || !k3_vk_open_recorder(vk) || !k3_vk_open_transfer(vk))
-        return k3_fail(err, vk->failure.status, "%s", vk->failure.text);
-    if (config->self_test)
-        K3_TRY(k3_vk_selftest(vk, err));
-    uint64_t total, room = k3_vk_free_bytes(vk, &total);
-    vk->budget = config->vram && config->vram < room ? config->vram : room;
-    snprintf(vk->line, sizeof vk->line, "%s (%s), %s%s%s, %.1f of %.1f GB free", vk->name, kind_of(vk->properties.deviceType),
-             vk->limits.exact        ? "f32 kernels (exact)"
-             : vk->limits.matrix_f16 ? "f32 and f16 matrix kernels"
-                                     : "f32 kernels",
-             vk->notice[0] ? "; " : "", vk->notice, (double)room * 1e-9, (double)total * 1e-9);
-    return K3_OK;
+    if (!k3_vk_open_pipelines(vk) || !k3_vk_open_commands(vk) || !k3_vk_open_transfer(vk))
+        return k3_fail(err, gpu->failure.status, "%s", gpu->failure.text);
+    return k3_gpu_open(gpu, config, kind_of(vk->properties.deviceType), err);
 }
 
 k3_status k3_vulkan_open(k3_backend **out, const char *device, const k3_backend_config *config, k3_error *err)
@@ -470,22 +429,13 @@ k3_status k3_vulkan_open(k3_backend **out, const char *device, const k3_backend_
     k3_vk *vk = calloc(1, sizeof *vk);
     if (!vk)
         return k3_fail(err, K3_E_NOMEM, "vulkan: out of memory");
-    vk->priority = 1;
-    vk->base = (k3_backend){.name = vk->name,
-                            .ops = &vulkan_ops,
-                            .memory = &k3_vk_memory_ops,
-                            .submit = k3_vk_submit,
-                            .sync = k3_vk_sync,
-                            .stats = vulkan_stats,
-                            .describe = vulkan_describe,
-                            .close = vulkan_close,
-                            .is_device = 1};
+    k3_gpu_init(&vk->gpu, &vulkan_driver, config, vulkan_close);
     k3_status status = open_parts(vk, device, config, err);
     if (status != K3_OK) {
-        vulkan_close(&vk->base);
+        vulkan_close(&vk->gpu.base);
         return status;
     }
-    *out = &vk->base;
+    *out = &vk->gpu.base;
     return K3_OK;
 }
 

@@ -1,6 +1,6 @@
-/* Pipelines: a shader with values for its specialization constants, compiled the first time it is wanted. They share one layout: 128 bytes
- * of push constants and nothing else. */
-#include "backend/vulkan/device.h"
+/* Compiling pipelines, and keeping what was compiled between runs. They share one layout: push constants and nothing else. */
+#include "backend/vulkan/spirv.h" /* made at build time */
+#include "backend/vulkan/vulkan.h"
 
 #include "base/os.h"
 
@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { PUSH_BYTES = 128 };
 
 /* ---- compiled kernels between runs ------------------------------------------------------------------------- */
 
@@ -67,7 +65,8 @@ static void write_cache(k3_vk *vk)
 {
     char beside[sizeof vk->cache_path + 32];
     size_t bytes = 0;
-    if (!vk->cache_path[0] || !vk->compiled || vk->lost || vk->fn.vkGetPipelineCacheData(vk->device, vk->cache, &bytes, NULL) != VK_SUCCESS)
+    if (!vk->cache_path[0] || !vk->gpu.compiled || vk->gpu.lost ||
+        vk->fn.vkGetPipelineCacheData(vk->device, vk->cache, &bytes, NULL) != VK_SUCCESS)
         return;
     void *data = malloc(bytes ? bytes : 1);
     if (data && vk->fn.vkGetPipelineCacheData(vk->device, vk->cache, &bytes, data) == VK_SUCCESS) {
@@ -97,7 +96,7 @@ static VkResult make_cache(k3_vk *vk)
 
 int k3_vk_open_pipelines(k3_vk *vk)
 {
-    VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_BYTES};
+    VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, K3_GPU_MAX_ARGS};
     VkPipelineLayoutCreateInfo layout = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, .pushConstantRangeCount = 1, .pPushConstantRanges = &range};
     return k3_vk_ok(vk, vk->fn.vkCreatePipelineLayout(vk->device, &layout, NULL, &vk->layout), "making the pipeline layout") &&
@@ -106,10 +105,6 @@ int k3_vk_open_pipelines(k3_vk *vk)
 
 void k3_vk_close_pipelines(k3_vk *vk)
 {
-    for (int i = 0; i < vk->max_pipelines; i++)
-        if (vk->pipelines[i].pipeline)
-            vk->fn.vkDestroyPipeline(vk->device, vk->pipelines[i].pipeline, NULL);
-    free(vk->pipelines);
     if (vk->cache)
         write_cache(vk);
     if (vk->cache)
@@ -118,17 +113,17 @@ void k3_vk_close_pipelines(k3_vk *vk)
         vk->fn.vkDestroyPipelineLayout(vk->device, vk->layout, NULL);
 }
 
-static VkResult compile(k3_vk *vk, const k3_vk_pipeline *wanted, VkPipeline *out)
+static VkResult compile(k3_vk *vk, const k3_gpu_pipeline *wanted, VkPipeline *out)
 {
     const k3_vk_spirv *spirv = &k3_vk_shaders[wanted->shader];
     VkShaderModuleCreateInfo module_info = {
         .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = spirv->bytes, .pCode = spirv->words};
-    VkSpecializationMapEntry entries[K3_VK_MAX_SPEC];
+    VkSpecializationMapEntry entries[K3_GPU_MAX_SPEC];
     for (int i = 0; i < wanted->n_spec; i++)
         entries[i] = (VkSpecializationMapEntry){(uint32_t)i, 4 * (uint32_t)i, 4};
     VkSpecializationInfo spec = {(uint32_t)wanted->n_spec, entries, 4 * (size_t)wanted->n_spec, wanted->spec};
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
-                                                                NULL, vk->limits.subgroup};
+                                                                NULL, vk->gpu.limits.subgroup};
     VkShaderModule module;
     VkResult result = vk->fn.vkCreateShaderModule(vk->device, &module_info, NULL, &module);
     if (result != VK_SUCCESS)
@@ -148,61 +143,15 @@ static VkResult compile(k3_vk *vk, const k3_vk_pipeline *wanted, VkPipeline *out
     return result;
 }
 
-static int same(const k3_vk_pipeline *a, const k3_vk_pipeline *b)
+void *k3_vk_new_pipeline(k3_gpu *gpu, const k3_gpu_pipeline *wanted)
 {
-    return a->shader == b->shader && a->n_spec == b->n_spec && a->full == b->full && !memcmp(a->spec, b->spec, sizeof a->spec);
+    k3_vk *vk = k3_vk_of(gpu);
+    VkPipeline pipeline = VK_NULL_HANDLE;
+    return k3_vk_ok(vk, compile(vk, wanted, &pipeline), k3_vk_shaders[wanted->shader].name) ? (void *)pipeline : NULL;
 }
 
-static uint32_t hash_of(const k3_vk_pipeline *p)
+void k3_vk_free_pipeline(k3_gpu *gpu, void *pipeline)
 {
-    uint32_t h = 2166136261u ^ (uint32_t)p->shader;
-    for (int i = 0; i < p->n_spec; i++)
-        h = (h ^ p->spec[i]) * 16777619u;
-    return h ^ (h >> 15);
-}
-
-/* Open addressing over max_pipelines places, a power of two; a place without a pipeline is free. */
-static k3_vk_pipeline *place_for(k3_vk_pipeline *table, int n, const k3_vk_pipeline *wanted)
-{
-    uint32_t i = hash_of(wanted) & (uint32_t)(n - 1);
-    while (table[i].pipeline && !same(&table[i], wanted))
-        i = (i + 1) & (uint32_t)(n - 1);
-    return &table[i];
-}
-
-static int grow(k3_vk *vk)
-{
-    int max = vk->max_pipelines ? 2 * vk->max_pipelines : 128;
-    k3_vk_pipeline *grown = calloc((size_t)max, sizeof *grown);
-    if (!grown) {
-        k3_vk_fail(vk, K3_E_NOMEM, "%s: the system has no memory left", vk->base.name);
-        return 0;
-    }
-    for (int i = 0; i < vk->max_pipelines; i++)
-        if (vk->pipelines[i].pipeline)
-            *place_for(grown, max, &vk->pipelines[i]) = vk->pipelines[i];
-    free(vk->pipelines);
-    vk->pipelines = grown;
-    vk->max_pipelines = max;
-    return 1;
-}
-
-VkPipeline k3_vk_pipeline_of(k3_vk *vk, k3_vk_shader shader, const uint32_t *spec, int n_spec, int full)
-{
-    k3_vk_pipeline wanted = {.shader = shader, .n_spec = n_spec, .full = full};
-    for (int i = 0; i < n_spec; i++)
-        wanted.spec[i] = spec[i];
-    if (2 * vk->n_pipelines >= vk->max_pipelines && !grow(vk))
-        return VK_NULL_HANDLE;
-    k3_vk_pipeline *place = place_for(vk->pipelines, vk->max_pipelines, &wanted);
-    if (place->pipeline)
-        return place->pipeline;
-    if (vk->progress)
-        (void)vk->progress(vk->user, "compiling kernels", (uint64_t)vk->compiled, 0);
-    vk->compiled++;
-    if (!k3_vk_ok(vk, compile(vk, &wanted, &wanted.pipeline), k3_vk_shaders[shader].name))
-        return VK_NULL_HANDLE;
-    *place = wanted;
-    vk->n_pipelines++;
-    return wanted.pipeline;
+    k3_vk *vk = k3_vk_of(gpu);
+    vk->fn.vkDestroyPipeline(vk->device, pipeline, NULL);
 }

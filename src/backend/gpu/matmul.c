@@ -1,0 +1,276 @@
+#include "backend/args/matmul.h"
+#include "backend/gpu/driver.h"
+
+#include <math.h>
+
+enum { MAX_PROJ = 16, FEW = 8, TILE_ROWS = 64, TILE_T = 16, MATRIX_ROWS = 64, MATRIX_T = 32, MATRIX_DEPTH = 64, MAX_SPLITS = 8 };
+
+typedef enum kind { BY_ROWS, BY_TILES, BY_MATRIX } kind;
+
+/* Projections of one type that one kernel makes in one dispatch. */
+typedef struct group {
+    k3_type type;
+    kind kind;
+    int rows;         /* of all its matrices */
+    uint32_t mx, mw;  /* BY_MATRIX: rows of x and of weights in a tile, in units of MATRIX_T and MATRIX_ROWS */
+    uint32_t splits;  /* BY_MATRIX: shares of the columns */
+    uint64_t sums_at; /* BY_MATRIX: place of the shares in scratch, if there are several */
+} group;
+
+typedef struct call {
+    k3_gpu *gpu;
+    const k3_gpu_limits *limits;
+    const k3_proj *proj;
+    int n, T, cols;
+    k3_ref x, scratch;
+    kind kinds[MAX_PROJ];
+    group groups[MAX_PROJ];
+    int n_groups;
+    uint64_t x_scale_at, scratch_bytes; /* scratch: x as f16, its scales, shares */
+} call;
+
+/* Columns that a lane of the kernel for few rows reads at once (matmul_rows.comp). */
+static int columns_of_a_unit(k3_type type)
+{
+    static const int columns[K3_N_TYPES] = {[K3_F32] = 8,       [K3_BF16] = 8,      [K3_INT8] = 16, [K3_INT4] = 32,
+                                            [K3_INT4_G64] = 32, [K3_INT3_G64] = 64, [K3_INT2] = 64, [K3_MXFP4] = 32};
+    return columns[type];
+}
+
+static int on(k3_ref ref, int bytes)
+{
+    uint64_t left;
+    return !ref.buf || k3_gpu_piece(ref, &left) % (uint64_t)bytes == 0;
+}
+
+/* The kernels for few rows and on matrix units read aligned vectors, and columns that are whole ones; scales are words, or bytes anywhere.
+ * A matrix stored in f32 asks for f32 products. */
+static kind kind_of(const call *c, const k3_mat *w)
+{
+    int aligned = on(c->x, 16) && on(w->data, 16) && (w->type == K3_MXFP4 || on(w->scale, 4));
+    if (aligned && c->T <= FEW && c->cols % columns_of_a_unit(w->type) == 0)
+        return BY_ROWS;
+    if (aligned && c->T > FEW && k3_gpu_has_matrix(c->limits, K3_GPU_MATMUL) && c->cols % MATRIX_DEPTH == 0 && w->type != K3_F32)
+        return BY_MATRIX;
+    return BY_TILES;
+}
+
+static int in_group(const call *c, const group *g, int i)
+{
+    return c->proj[i].w->type == g->type && c->kinds[i] == g->kind;
+}
+
+static uint64_t matrix_tiles(const call *c, const group *g, uint32_t mw)
+{
+    uint64_t tiles = 0;
+    for (int i = 0; i < c->n; i++)
+        if (in_group(c, g, i))
+            tiles += k3_gpu_groups((uint64_t)c->proj[i].w->rows, mw * MATRIX_ROWS) * k3_gpu_groups((uint64_t)c->T, g->mx * MATRIX_T);
+    return tiles;
+}
+
+/* Rows of a tile and shares of the columns: those with the fewest rounds of workgroups through the device, each as long as its tile is
+ * large. A workgroup costs 2 tiles of columns more, and writing and adding a share costs about 4. With MAX_SPLITS tiles of columns in a
+ * share, rounded up or down, none is empty. */
+static void choose_tile(const call *c, group *g)
+{
+    uint32_t depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->mx == 4 ? 1 : 2);
+    double least = INFINITY;
+    for (uint32_t mw = 3; mw >= 2; mw--)
+        for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= MAX_SPLITS); s++) {
+            uint64_t rounds = k3_gpu_groups(matrix_tiles(c, g, mw) * s, slots);
+            double cost = mw * ((double)rounds * ((double)depth / s + 2) + (s == 1 ? 0 : 4.0 * s));
+            if (cost < least) {
+                least = cost;
+                g->mw = mw;
+                g->splits = s;
+            }
+        }
+}
+
+static void plan_matrix(call *c, group *g)
+{
+    g->mx = c->T <= MATRIX_T ? 1 : c->T <= 2 * MATRIX_T ? 2 : 4;
+    choose_tile(c, g);
+    if (!c->x_scale_at) {
+        c->x_scale_at = 2 * (uint64_t)c->T * (uint64_t)c->cols;
+        c->scratch_bytes = (c->x_scale_at + 4 * (uint64_t)c->T + 15) / 16 * 16;
+    }
+    g->sums_at = c->scratch_bytes;
+    if (g->splits > 1)
+        c->scratch_bytes += 4 * (uint64_t)g->splits * (uint64_t)c->T * (uint64_t)g->rows;
+}
+
+static void plan(call *c)
+{
+    for (int i = 0; i < c->n; i++)
+        c->kinds[i] = kind_of(c, c->proj[i].w);
+    for (int i = 0; i < c->n; i++) {
+        group *g = c->groups;
+        while (g < c->groups + c->n_groups && !in_group(c, g, i))
+            g++;
+        if (g == c->groups + c->n_groups)
+            c->groups[c->n_groups++] = (group){.type = c->proj[i].w->type, .kind = c->kinds[i]};
+        g->rows += c->proj[i].w->rows;
+    }
+    for (int i = 0; i < c->n_groups; i++)
+        if (c->groups[i].kind == BY_MATRIX)
+            plan_matrix(c, &c->groups[i]);
+}
+
+/* The table of a group's parts, declared; blocks are of that many rows. With shares, y is not written yet. */
+static struct k3_matmul_args table(call *c, const group *g, uint32_t rows_a_block)
+{
+    struct k3_matmul_part parts[K3_GPU_MAX_PARTS];
+    struct k3_mat_args w[K3_GPU_MAX_PARTS];
+    struct k3_matmul_args args = {.T = (uint32_t)c->T, .cols = (uint32_t)c->cols, .splits = 1, .depth = (uint32_t)c->cols / MATRIX_DEPTH};
+    for (int i = 0; i < c->n; i++) {
+        if (!in_group(c, g, i))
+            continue;
+        const k3_mat *mat = c->proj[i].w;
+        int n = k3_gpu_mat(c->gpu, w, K3_GPU_MAX_PARTS - (int)args.n_parts, mat, 0, mat->rows, "matmul");
+        uint64_t y = k3_gpu_write(c->gpu, c->proj[i].y, 4 * (uint64_t)c->T * (uint64_t)mat->rows);
+        for (int j = 0; j < n; j++) {
+            parts[args.n_parts++] = (struct k3_matmul_part){
+                .w = w[j], .y = y, .stride = (uint32_t)mat->rows, .first_block = args.blocks, .first_row = args.rows};
+            args.blocks += (uint32_t)k3_gpu_groups(w[j].rows, rows_a_block);
+            args.rows += w[j].rows;
+            y += 4 * (uint64_t)w[j].rows;
+        }
+    }
+    if (args.n_parts == 1)
+        args.only = parts[0];
+    else if (args.n_parts > 1)
+        args.parts = k3_gpu_put(c->gpu, parts, args.n_parts * sizeof parts[0]);
+    k3_gpu_work(c->gpu, 2.0 * c->T * args.rows * c->cols);
+    return args;
+}
+
+static uint64_t read_x(call *c)
+{
+    return k3_gpu_read(c->gpu, c->x, 4 * (uint64_t)c->T * (uint64_t)c->cols);
+}
+
+/* Rows of a subgroup's blocks, 1 to `most`: such that the fullest of n subgroups has the fewest rows, and of equals the largest block,
+ * which shares the reads of x among more weights. */
+static uint32_t rows_of_a_block(uint64_t rows, uint64_t n, uint32_t most)
+{
+    uint32_t best = 1;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t r = 1; r <= most; r++) {
+        uint64_t share = (rows + r * n - 1) / (r * n) * r;
+        if (share <= least) {
+            least = share;
+            best = r;
+        }
+    }
+    return best;
+}
+
+/* One workgroup a core, which holds x in shared memory and therefore is large, unless there are too few rows for it. */
+static void by_rows(call *c, const group *g)
+{
+    uint32_t lanes = c->limits->subgroup, threads = c->T <= 2 ? 768 : 512, per_core = c->T <= 2 ? 1 : 2;
+    while (threads > 256 && (threads > c->limits->invocations || (uint64_t)g->rows * lanes < (uint64_t)threads * c->limits->cores))
+        threads -= 256;
+    uint32_t at_once = per_core * c->limits->cores;
+    uint32_t a_block = rows_of_a_block((uint64_t)g->rows, (uint64_t)at_once * threads / lanes, c->T <= 2 ? 4 : 2);
+    struct k3_matmul_args args = table(c, g, a_block);
+    args.x = read_x(c);
+    uint32_t spec[] = {(uint32_t)g->type, (uint32_t)c->T, a_block, (uint32_t)columns_of_a_unit(g->type), threads};
+    uint64_t groups = k3_gpu_groups((uint64_t)args.blocks * lanes, threads);
+    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_matmul_rows, spec, 5, &args, sizeof args, groups < at_once ? groups : at_once, 1, 1);
+}
+
+static void by_tiles(call *c, const group *g)
+{
+    struct k3_matmul_args args = table(c, g, TILE_ROWS);
+    uint32_t quarters = c->T < 4 * TILE_T ? (uint32_t)k3_gpu_groups((uint64_t)c->T, TILE_T) : 4;
+    args.x = read_x(c);
+    uint32_t spec[] = {(uint32_t)g->type, quarters};
+    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_matmul_tile, spec, 2, &args, sizeof args, args.blocks * k3_gpu_groups(args.T, TILE_T * quarters),
+                    1, 1);
+}
+
+static void half_of_x(call *c)
+{
+    struct k3_matmul_half_args args = {
+        k3_gpu_write(c->gpu, c->scratch, 2 * (uint64_t)c->T * (uint64_t)c->cols),
+        k3_gpu_write(c->gpu, k3_at(c->scratch, c->x_scale_at), 4 * (uint64_t)c->T),
+        read_x(c),
+        (uint32_t)c->cols,
+        0,
+    };
+    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_matmul_half, NULL, 0, &args, sizeof args, (uint64_t)c->T, 1, 1);
+}
+
+static void by_matrix(call *c, const group *g)
+{
+    uint64_t sums_bytes = 4 * (uint64_t)g->splits * (uint64_t)c->T * (uint64_t)g->rows;
+    struct k3_matmul_args args = table(c, g, g->mw * MATRIX_ROWS);
+    args.x = k3_gpu_read(c->gpu, c->scratch, 2 * (uint64_t)c->T * (uint64_t)c->cols);
+    args.x_scale = k3_gpu_read(c->gpu, k3_at(c->scratch, c->x_scale_at), 4 * (uint64_t)c->T);
+    args.splits = g->splits;
+    args.depth = (uint32_t)k3_gpu_groups((uint64_t)c->cols / MATRIX_DEPTH, g->splits);
+    if (g->splits > 1)
+        args.sums = k3_gpu_write(c->gpu, k3_at(c->scratch, g->sums_at), sums_bytes);
+    uint32_t spec[] = {(uint32_t)g->type, g->mx, g->mw};
+    uint64_t t_tiles = k3_gpu_groups(args.T, g->mx * MATRIX_T);
+    k3_gpu_dispatch_full(c->gpu, K3_GPU_SHADER_matmul_matrix, spec, 3, &args, sizeof args, args.blocks * t_tiles * args.splits, 1, 1);
+    if (g->splits == 1)
+        return;
+    k3_gpu_read(c->gpu, k3_at(c->scratch, g->sums_at), sums_bytes);
+    for (int i = 0; i < c->n; i++)
+        if (in_group(c, g, i))
+            k3_gpu_write(c->gpu, c->proj[i].y, 4 * (uint64_t)c->T * (uint64_t)c->proj[i].w->rows);
+    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_matmul_sum, NULL, 0, &args, sizeof args, c->T * k3_gpu_groups(args.rows, 256), 1, 1);
+}
+
+/* The names in failures are those of the CPU's matmul. */
+static int acceptable(k3_gpu *gpu, const k3_proj *proj, int n_proj)
+{
+    if (n_proj < 1 || n_proj > MAX_PROJ) {
+        k3_gpu_fail(gpu, K3_E_UNSUPPORTED, "matmul: %d projections of one input, 1 to %d wanted", n_proj, MAX_PROJ);
+        return 0;
+    }
+    for (int i = 0; i < n_proj; i++) {
+        struct k3_mat_args first;
+        if (proj[i].w->rows > 0 && !k3_gpu_mat(gpu, &first, 1, proj[i].w, 0, 1, "matmul"))
+            return 0;
+        if (proj[i].w->cols != proj[0].w->cols) {
+            k3_gpu_fail(gpu, K3_E_INVALID, "matmul: projection %d takes %d inputs, projection 0 takes %d", i, proj[i].w->cols,
+                        proj[0].w->cols);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+void k3_gpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, int T)
+{
+    if (T < 1)
+        return;
+    k3_gpu *gpu = k3_gpu_begin(be, K3_GPU_MATMUL);
+    call c = {.gpu = gpu, .limits = k3_gpu_limits_of(gpu), .proj = proj, .n = n_proj, .T = T, .x = x};
+    uint64_t bytes = 0;
+    if (acceptable(gpu, proj, n_proj)) {
+        c.cols = proj[0].w->cols;
+        plan(&c);
+        if (c.scratch_bytes)
+            c.scratch = k3_gpu_scratch(gpu, c.scratch_bytes);
+        for (int i = 0; i < n_proj; i++)
+            bytes += k3_gpu_mat_bytes(proj[i].w);
+    }
+    if (c.scratch_bytes)
+        half_of_x(&c);
+    for (int i = 0; i < c.n_groups && !k3_gpu_failed(gpu); i++) {
+        const group *g = &c.groups[i];
+        if (g->kind == BY_MATRIX)
+            by_matrix(&c, g);
+        if (g->kind == BY_ROWS)
+            by_rows(&c, g);
+        if (g->kind == BY_TILES)
+            by_tiles(&c, g);
+    }
+    k3_gpu_end(gpu, bytes);
+}
