@@ -1,0 +1,669 @@
+// Made by tools/metal/generate.sh from glsl/moe_experts.comp, do not edit: threads constant 2 default 1
+#pragma clang diagnostic ignored "-Wmissing-prototypes"
+
+#include <metal_stdlib>
+#include <simd/simd.h>
+
+using namespace metal;
+
+struct F32x4;
+struct F32;
+struct U64;
+struct U32;
+struct U32x4;
+
+struct place
+{
+    ulong near;
+    ulong near_scale;
+    ulong far;
+    ulong far_scale;
+    uint near_shift;
+    uint far_shift;
+};
+
+struct unit
+{
+    uint4 near;
+    uint4 far;
+    uint near_scale;
+    uint far_scale;
+};
+
+constant uint K3_ALIGNED_tmp [[function_constant(0)]];
+constant uint K3_ALIGNED = is_function_constant_defined(K3_ALIGNED_tmp) ? K3_ALIGNED_tmp : 0u;
+constant bool _1 = (K3_ALIGNED != 0u);
+
+struct F32x4
+{
+    float4 at[1];
+};
+
+struct F32
+{
+    float at[1];
+};
+
+struct U64
+{
+    ulong at[1];
+};
+
+struct U32
+{
+    uint at[1];
+};
+
+constant bool _2 = (K3_ALIGNED != 0u);
+
+struct U32x4
+{
+    uint4 at[1];
+};
+
+struct k3_moe_gemv_args
+{
+    ulong y;
+    ulong x;
+    ulong table;
+    ulong ids;
+    ulong pair_at;
+    ulong fault;
+    uint E;
+    uint missing_is_fault;
+    uint fault_code;
+    uint rows;
+    uint cols;
+    uint pairs_a_row;
+    uint n_pairs;
+    float b1;
+    float b2;
+    uint pad;
+};
+
+struct Push
+{
+    k3_moe_gemv_args a;
+};
+
+#ifndef SPIRV_CROSS_CONSTANT_ID_3
+#define SPIRV_CROSS_CONSTANT_ID_3 1u
+#endif
+constant uint UNITS = SPIRV_CROSS_CONSTANT_ID_3;
+constant uint _3 = (8u * UNITS);
+constant uint _4 = (2u * UNITS);
+constant uint _5 = (_4 * 9u);
+constant uint THREADS_tmp [[function_constant(2)]];
+constant uint THREADS = is_function_constant_defined(THREADS_tmp) ? THREADS_tmp : 256u;
+constant uint DOWN_tmp [[function_constant(1)]];
+constant uint DOWN = is_function_constant_defined(DOWN_tmp) ? DOWN_tmp : 0u;
+constant bool _6 = (DOWN != 0u);
+constant uint _7 = (UNITS - 1u);
+constant bool _8 = (DOWN != 0u);
+constant bool _9 = (DOWN != 0u);
+constant uint _10 = (UNITS % 4u);
+constant bool _11 = (_10 == 0u);
+constant uint _12 = (UNITS / 4u);
+constant bool _13 = (DOWN == 0u);
+constant bool _14 = (DOWN != 0u);
+constant bool _15 = (DOWN != 0u);
+constant bool _16 = (DOWN != 0u);
+constant uint TEAM_tmp [[function_constant(4)]];
+constant uint TEAM = is_function_constant_defined(TEAM_tmp) ? TEAM_tmp : 16u;
+constant bool _17 = (DOWN != 0u);
+constant uint _18 = _17 ? 2u : 1u;
+constant uint _19 = (THREADS - 1u);
+constant uint _20_tmp [[function_constant(2)]];
+constant uint _20 = is_function_constant_defined(_20_tmp) ? _20_tmp : 1u;
+constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_20, 1u, 1u);
+
+static inline __attribute__((always_inline))
+ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thread const uint& tensor)
+{
+    return (reinterpret_cast<device U64*>(table))->at[(6u * entry) + tensor];
+}
+
+static inline __attribute__((always_inline))
+uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread const ulong& ids, thread const uint& E, thread const uint& missing_is_fault, thread const ulong& fault, thread const uint& fault_code)
+{
+    uint _21;
+    if (ids == table)
+    {
+        _21 = pair;
+    }
+    else
+    {
+        _21 = (reinterpret_cast<device U32*>(ids))->at[pair];
+    }
+    uint entry = _21;
+    bool inside = (ids == table) || (entry < E);
+    ulong param = table;
+    uint param_1 = inside ? entry : 0u;
+    uint param_2 = 0u;
+    if ((k3_expert_tensor(param, param_1, param_2) != 0ul) && inside)
+    {
+        return entry;
+    }
+    if ((!inside) || (missing_is_fault != 0u))
+    {
+        (reinterpret_cast<device U32*>(fault))->at[0] = fault_code;
+    }
+    return 4294967295u;
+}
+
+static inline __attribute__((always_inline))
+uint pair_at(thread const uint& index, constant Push& v_522)
+{
+    uint _22;
+    if (v_522.a.pair_at == v_522.a.table)
+    {
+        _22 = index;
+    }
+    else
+    {
+        _22 = (reinterpret_cast<device U32*>(v_522.a.pair_at))->at[index];
+    }
+    return _22;
+}
+
+static inline __attribute__((always_inline))
+void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_522, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
+{
+    uint param = index;
+    ulong param_1 = v_522.a.table;
+    ulong param_2 = v_522.a.ids;
+    uint param_3 = v_522.a.E;
+    uint param_4 = v_522.a.missing_is_fault;
+    ulong param_5 = v_522.a.fault;
+    uint param_6 = v_522.a.fault_code;
+    uint _23 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+    uint entry = _23;
+    uint _24;
+    if (_16)
+    {
+        _24 = 4u;
+    }
+    else
+    {
+        _24 = (which < 2u) ? 0u : 2u;
+    }
+    uint codes = _24;
+    ulong param_7 = v_522.a.table;
+    uint param_8 = (entry == 4294967295u) ? 0u : entry;
+    uint param_9 = codes + (which % 2u);
+    ulong tensor = k3_expert_tensor(param_7, param_8, param_9);
+    tensors[(4u * slot) + which] = (entry == 4294967295u) ? 0ul : tensor;
+    uint param_10 = index;
+    pairs[slot] = pair_at(param_10, v_522);
+}
+
+static inline __attribute__((always_inline))
+ulong x_of(thread const uint& pair, constant Push& v_522)
+{
+    return v_522.a.x + ((4ul * ulong(pair / v_522.a.pairs_a_row)) * ulong(v_522.a.cols));
+}
+
+static inline __attribute__((always_inline))
+float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint& n)
+{
+    float4 x = float4(0.0);
+    if (_1)
+    {
+        if (i < n)
+        {
+            x = (reinterpret_cast<device F32x4*>(at))->at[i / 4u];
+        }
+        return x;
+    }
+    device F32* from = reinterpret_cast<device F32*>(at);
+    for (uint j = 0u; j < 4u; j++)
+    {
+        if ((i + j) < n)
+        {
+            x[j] = from->at[i + j];
+        }
+    }
+    return x;
+}
+
+static inline __attribute__((always_inline))
+void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_522, thread uint& gl_LocalInvocationIndex, threadgroup float4 (&x_tile)[_5])
+{
+    uint param = pair;
+    ulong x = x_of(param, v_522);
+    for (uint i = gl_LocalInvocationIndex; i < _3; i += THREADS)
+    {
+        ulong param_1 = x;
+        uint param_2 = 4u * i;
+        uint param_3 = v_522.a.cols;
+        x_tile[(((slot * UNITS) + (i / 8u)) * 9u) + (i % 8u)] = k3_load4(param_1, param_2, param_3);
+    }
+}
+
+static inline __attribute__((always_inline))
+place place_of(thread const uint& slot, thread uint& row, constant Push& v_522, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
+{
+    uint _25;
+    if (_6)
+    {
+        _25 = 2u * team;
+    }
+    else
+    {
+        _25 = team;
+    }
+    row += _25;
+    uint i = (((row < v_522.a.rows) ? row : 0u) * UNITS) + min(lane, _7);
+    uint _26;
+    if (_8)
+    {
+        _26 = i + UNITS;
+    }
+    else
+    {
+        _26 = i;
+    }
+    uint j = _26;
+    return place{ tensors[4u * slot] + (16ul * ulong(i)), tensors[(4u * slot) + 1u] + ulong((i / 4u) * 4u), tensors[(4u * slot) + 2u] + (16ul * ulong(j)), tensors[(4u * slot) + 3u] + ulong((j / 4u) * 4u), (i % 4u) * 8u, (j % 4u) * 8u };
+}
+
+static inline __attribute__((always_inline))
+uint4 k3_code_block(thread const ulong& codes, thread const uint& i)
+{
+    if (_2)
+    {
+        return (reinterpret_cast<device U32x4*>(codes))->at[i];
+    }
+    device U32* words = reinterpret_cast<device U32*>(codes + (16ul * ulong(i)));
+    return uint4(words->at[0], words->at[1], words->at[2], words->at[3]);
+}
+
+static inline __attribute__((always_inline))
+unit fetch(thread const place& p)
+{
+    ulong param = p.near;
+    uint param_1 = 0u;
+    unit u;
+    u.near = k3_code_block(param, param_1);
+    u.near_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[0];
+    bool _27;
+    if (_9)
+    {
+        _27 = _11;
+    }
+    else
+    {
+        _27 = _9;
+    }
+    if (_27)
+    {
+        ulong param_2 = p.near;
+        uint param_3 = UNITS;
+        u.far = k3_code_block(param_2, param_3);
+        u.far_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[_12];
+    }
+    else
+    {
+        ulong param_4 = p.far;
+        uint param_5 = 0u;
+        u.far = k3_code_block(param_4, param_5);
+        u.far_scale = (reinterpret_cast<device U32*>(p.far_scale))->at[0];
+    }
+    return u;
+}
+
+static inline __attribute__((always_inline))
+uint4 k3_e2m1_pairs(thread const uint& word)
+{
+    uint odd = (word & 2155905152u) | ((word >> uint(3)) & 2139062143u);
+    uint even = ((word << uint(4)) & 2155905152u) | ((word << uint(1)) & 2139062143u);
+    return uint4(even << uint(8), odd << uint(8), even, odd) & uint4(2382401024u);
+}
+
+static inline __attribute__((always_inline))
+void k3_e2m1x8(thread const uint& word, thread float4& first, thread float4& second)
+{
+    uint param = word;
+    uint4 pairs = k3_e2m1_pairs(param);
+    float2 c04 = float2(as_type<half2>(pairs.x));
+    float2 c15 = float2(as_type<half2>(pairs.y));
+    float2 c26 = float2(as_type<half2>(pairs.z));
+    float2 c37 = float2(as_type<half2>(pairs.w));
+    first = float4(c04.x, c15.x, c26.x, c37.x);
+    second = float4(c04.y, c15.y, c26.y, c37.y);
+}
+
+static inline __attribute__((always_inline))
+float products(thread const float4& x0, thread const float4& x1, thread const uint& codes, thread float& sum)
+{
+    uint param = codes;
+    float4 param_1;
+    float4 param_2;
+    k3_e2m1x8(param, param_1, param_2);
+    float4 w0 = param_1;
+    float4 w1 = param_2;
+    for (int i = 0; i < 4; i++)
+    {
+        sum = fma(w0[i], x0[i], sum);
+    }
+    for (int i_1 = 0; i_1 < 4; i_1++)
+    {
+        sum = fma(w1[i_1], x1[i_1], sum);
+    }
+    return sum;
+}
+
+static inline __attribute__((always_inline))
+float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint& u, threadgroup float4 (&x_tile)[_5])
+{
+    float2 sum = float2(0.0);
+    for (uint w = 0u; w < 4u; w++)
+    {
+        float4 x0 = x_tile[(u * 9u) + (2u * w)];
+        float4 x1 = x_tile[((u * 9u) + (2u * w)) + 1u];
+        float4 param = x0;
+        float4 param_1 = x1;
+        uint param_2 = n[w];
+        float param_3 = sum.x;
+        float _28 = products(param, param_1, param_2, param_3);
+        float4 param_4 = x0;
+        float4 param_5 = x1;
+        uint param_6 = f[w];
+        float param_7 = sum.y;
+        float _29 = products(param_4, param_5, param_6, param_7);
+        sum = float2(_28, _29);
+    }
+    return sum * 16384.0;
+}
+
+static inline __attribute__((always_inline))
+float k3_e8m0(thread const uint& byte)
+{
+    uint _30;
+    if (byte == 0u)
+    {
+        _30 = 4194304u;
+    }
+    else
+    {
+        _30 = byte << uint(23);
+    }
+    return as_type<float>(_30);
+}
+
+static inline __attribute__((always_inline))
+float scale_of(thread const uint& word, thread const uint& shift)
+{
+    uint param = (word >> shift) & 255u;
+    return k3_e8m0(param);
+}
+
+static inline __attribute__((always_inline))
+float k3_tanh(thread const float& x)
+{
+    float a = abs(x);
+    float _31;
+    if (a < 0.60000002384185791015625)
+    {
+        _31 = x * x;
+    }
+    else
+    {
+        _31 = 0.0;
+    }
+    float z = _31;
+    float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
+    p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
+    float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
+    float _32;
+    if (a < 0.60000002384185791015625)
+    {
+        _32 = x + ((x * z) * p);
+    }
+    else
+    {
+        float _33;
+        if (x < 0.0)
+        {
+            _33 = -far;
+        }
+        else
+        {
+            _33 = far;
+        }
+        _32 = _33;
+    }
+    return _32;
+}
+
+static inline __attribute__((always_inline))
+float k3_exp(thread const float& x)
+{
+    return exp(fast::clamp(x, -87.0, 88.0));
+}
+
+static inline __attribute__((always_inline))
+float k3_sigma(thread const float& x)
+{
+    float param = -x;
+    return 1.0 / (1.0 + k3_exp(param));
+}
+
+static inline __attribute__((always_inline))
+float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
+{
+    float _34;
+    if (b2 == 0.0)
+    {
+        _34 = u;
+    }
+    else
+    {
+        float param = u / b2;
+        _34 = b2 * k3_tanh(param);
+    }
+    float up = _34;
+    float param_1 = g / b1;
+    float param_2 = g;
+    return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
+}
+
+static inline __attribute__((always_inline))
+void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_522, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
+{
+    float2 mine = float2(0.0);
+    for (uint t = 0u; (t * team_size) < gl_SubgroupSize; t++)
+    {
+        float2 total = simd_sum(select(float2(0.0), sum, bool2(team == t)));
+        bool _35;
+        if (_13)
+        {
+            _35 = gl_SubgroupInvocationID == t;
+        }
+        else
+        {
+            _35 = _13;
+        }
+        if (_35)
+        {
+            mine = total;
+        }
+        else
+        {
+            bool _36;
+            if (_14)
+            {
+                _36 = (gl_SubgroupInvocationID / 2u) == t;
+            }
+            else
+            {
+                _36 = _14;
+            }
+            if (_36)
+            {
+                mine.x = total[gl_SubgroupInvocationID % 2u];
+            }
+        }
+    }
+    row += gl_SubgroupInvocationID;
+    bool _37 = gl_SubgroupInvocationID < block_rows;
+    bool _38;
+    if (_37)
+    {
+        _38 = row < v_522.a.rows;
+    }
+    else
+    {
+        _38 = _37;
+    }
+    if (_38)
+    {
+        float _39;
+        if (_15)
+        {
+            _39 = mine.x;
+        }
+        else
+        {
+            float param = mine.x;
+            float param_1 = mine.y;
+            float param_2 = v_522.a.b1;
+            float param_3 = v_522.a.b2;
+            _39 = k3_situ(param, param_1, param_2, param_3);
+        }
+        (reinterpret_cast<device F32*>(v_522.a.y + ((4ul * ulong(pair)) * ulong(v_522.a.rows))))->at[row] = _39;
+    }
+}
+
+static inline __attribute__((always_inline))
+void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_522, threadgroup float4 (&x_tile)[_5], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups, threadgroup uint (&pairs)[2])
+{
+    uint _40 = first + gl_SubgroupID;
+    uint target = min(_40, (last - 1u));
+    uint slot = (target < middle) ? 0u : 1u;
+    uint row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
+    uint param = slot;
+    uint param_1 = row;
+    place _41 = place_of(param, param_1, v_522, team, lane, tensors);
+    place p = _41;
+    place param_2 = p;
+    unit next = fetch(param_2);
+    for (uint block = _40; block < last; block += gl_NumSubgroups)
+    {
+        float2 sum = float2(0.0);
+        uint now_slot = slot;
+        uint now_row = row;
+        target = min((block + gl_NumSubgroups), (last - 1u));
+        slot = (target < middle) ? 0u : 1u;
+        row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
+        for (uint u = lane; u < UNITS; u += team_size)
+        {
+            unit now = next;
+            uint near_shift = p.near_shift;
+            uint far_shift = p.far_shift;
+            if ((u + team_size) >= UNITS)
+            {
+                uint param_3 = slot;
+                uint param_4 = row;
+                place _42 = place_of(param_3, param_4, v_522, team, lane, tensors);
+                p = _42;
+            }
+            else
+            {
+                p.near += ulong(16u * team_size);
+                p.far += ulong(16u * team_size);
+                p.near_scale += ulong(team_size);
+                p.far_scale += ulong(team_size);
+            }
+            place param_5 = p;
+            next = fetch(param_5);
+            uint4 param_6 = now.near;
+            uint4 param_7 = now.far;
+            uint param_8 = (now_slot * UNITS) + u;
+            float2 products_1 = add_unit(param_6, param_7, param_8, x_tile);
+            uint param_9 = now.near_scale;
+            uint param_10 = near_shift;
+            uint param_11 = now.far_scale;
+            uint param_12 = far_shift;
+            sum = fma(products_1, float2(scale_of(param_9, param_10), scale_of(param_11, param_12)), sum);
+        }
+        float2 param_13 = sum;
+        uint param_14 = pairs[now_slot];
+        uint param_15 = now_row;
+        write_rows(param_13, param_14, param_15, v_522, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
+    }
+}
+
+kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+{
+    threadgroup float4 x_tile[_5];
+    threadgroup ulong tensors[8];
+    threadgroup uint pairs[2];
+    uint team_size = min(TEAM, gl_SubgroupSize);
+    uint team = gl_SubgroupInvocationID / team_size;
+    uint lane = gl_SubgroupInvocationID % team_size;
+    uint block_rows = (gl_SubgroupSize / team_size) * _18;
+    uint a_pair = ((v_522.a.rows + block_rows) - 1u) / block_rows;
+    uint total = a_pair * v_522.a.n_pairs;
+    uint share = total / gl_NumWorkGroups.x;
+    uint more = total % gl_NumWorkGroups.x;
+    uint begin = (gl_WorkGroupID.x * share) + min(gl_WorkGroupID.x, more);
+    uint end = (begin + share) + uint(gl_WorkGroupID.x < more);
+    uint thread0 = gl_LocalInvocationIndex;
+    uint from_last = _19 - thread0;
+    uint _43 = begin / a_pair;
+    for (uint index = _43; (index * a_pair) < end; index += 2u)
+    {
+        uint origin = index * a_pair;
+        uint middle = origin + a_pair;
+        uint first = max(begin, origin);
+        uint last = min(end, (middle + a_pair));
+        bool two = last > middle;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (from_last < (two ? 8u : 4u))
+        {
+            uint param = from_last / 4u;
+            uint param_1 = index + (from_last / 4u);
+            uint param_2 = from_last % 4u;
+            find_tensor(param, param_1, param_2, v_522, tensors, pairs);
+        }
+        uint param_3 = index;
+        uint param_4 = 0u;
+        uint param_5 = pair_at(param_3, v_522);
+        stage_x(param_4, param_5, v_522, gl_LocalInvocationIndex, x_tile);
+        if (two)
+        {
+            uint param_6 = index + 1u;
+            uint param_7 = 1u;
+            uint param_8 = pair_at(param_6, v_522);
+            stage_x(param_7, param_8, v_522, gl_LocalInvocationIndex, x_tile);
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (tensors[0] == 0ul)
+        {
+            first = max(first, middle);
+        }
+        bool _44;
+        if (two)
+        {
+            _44 = tensors[4] == 0ul;
+        }
+        else
+        {
+            _44 = two;
+        }
+        if (_44)
+        {
+            last = middle;
+        }
+        if (first < last)
+        {
+            uint param_9 = first;
+            uint param_10 = last;
+            uint param_11 = origin;
+            uint param_12 = middle;
+            make_blocks(param_9, param_10, param_11, param_12, v_522, x_tile, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, gl_NumSubgroups, pairs);
+        }
+    }
+}
+

@@ -1,0 +1,250 @@
+// Made by tools/metal/generate.sh from glsl/router_topk.comp, do not edit: threads 256
+#pragma clang diagnostic ignored "-Wmissing-prototypes"
+
+#include <metal_stdlib>
+#include <simd/simd.h>
+
+using namespace metal;
+
+struct F32;
+struct U32;
+struct I32;
+
+struct k3_router_topk_args
+{
+    ulong ids;
+    ulong weights;
+    ulong logits;
+    ulong bias0;
+    ulong fault;
+    uint E;
+    uint K;
+    uint renormalize;
+    uint fault_code;
+    float scale;
+    uint pad;
+};
+
+struct Push
+{
+    k3_router_topk_args a;
+};
+
+struct F32
+{
+    float at[1];
+};
+
+struct U32
+{
+    uint at[1];
+};
+
+struct I32
+{
+    int at[1];
+};
+
+constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
+
+static inline __attribute__((always_inline))
+float k3_exp(thread const float& x)
+{
+    return exp(fast::clamp(x, -87.0, 88.0));
+}
+
+static inline __attribute__((always_inline))
+float k3_sigma(thread const float& x)
+{
+    float param = -x;
+    return 1.0 / (1.0 + k3_exp(param));
+}
+
+static inline __attribute__((always_inline))
+uint ordered(thread const float& x)
+{
+    uint bits = as_type<uint>(x);
+    uint _1;
+    if ((bits & 2147483648u) != 0u)
+    {
+        _1 = ~bits;
+    }
+    else
+    {
+        _1 = bits | 2147483648u;
+    }
+    return _1;
+}
+
+static inline __attribute__((always_inline))
+bool is_nan(thread const float& x)
+{
+    return (as_type<uint>(x) & 2147483647u) > 2139095040u;
+}
+
+static inline __attribute__((always_inline))
+uint2 own_best(thread const uint& thread0, constant Push& v_95, threadgroup uint (&score)[4096])
+{
+    uint2 best = uint2(0u, 4294967295u);
+    for (uint e = thread0; e < v_95.a.E; e += 256u)
+    {
+        if (score[e] > best.x)
+        {
+            best = uint2(score[e], e);
+        }
+    }
+    return best;
+}
+
+static inline __attribute__((always_inline))
+uint group_best(thread const uint2& own, thread const uint& _round, threadgroup uint2 (&best_of)[2][128], thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups)
+{
+    uint most = simd_max(own.x);
+    uint _2;
+    if (own.x == most)
+    {
+        _2 = own.y;
+    }
+    else
+    {
+        _2 = 4294967295u;
+    }
+    uint id = simd_min(_2);
+    bool _3 = simd_is_first();
+    if (_3)
+    {
+        best_of[_round & 1u][gl_SubgroupID] = uint2(most, id);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint2 best = best_of[_round & 1u][0];
+    for (uint i = 1u; i < gl_NumSubgroups; i++)
+    {
+        uint2 other = best_of[_round & 1u][i];
+        bool _4 = other.x > best.x;
+        bool _5;
+        if (!_4)
+        {
+            bool _6 = other.x == best.x;
+            bool _7;
+            if (_6)
+            {
+                _7 = other.y < best.y;
+            }
+            else
+            {
+                _7 = _6;
+            }
+            _5 = _7;
+        }
+        else
+        {
+            _5 = _4;
+        }
+        if (_5)
+        {
+            best = other;
+        }
+    }
+    return best.y;
+}
+
+kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+{
+    threadgroup uint score[4096];
+    threadgroup uint2 best_of[2][128];
+    threadgroup uint damaged;
+    threadgroup float chosen[64];
+    threadgroup float k3_slots[128];
+    uint thread0 = gl_LocalInvocationIndex;
+    uint row = gl_WorkGroupID.x;
+    device F32* logits = reinterpret_cast<device F32*>(v_95.a.logits + ((4ul * ulong(row)) * ulong(v_95.a.E)));
+    device F32* bias0 = reinterpret_cast<device F32*>(v_95.a.bias0);
+    if (thread0 == 0u)
+    {
+        damaged = 0u;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint e = thread0; e < v_95.a.E; e += 256u)
+    {
+        float x = logits->at[e];
+        float param = x;
+        float biased = k3_sigma(param) + bias0->at[e];
+        float param_1 = biased;
+        score[e] = ordered(param_1);
+        float param_2 = x;
+        bool _8 = is_nan(param_2);
+        bool _9;
+        if (!_8)
+        {
+            float param_3 = biased;
+            _9 = is_nan(param_3);
+        }
+        else
+        {
+            _9 = _8;
+        }
+        if (_9)
+        {
+            damaged = 1u;
+        }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (damaged != 0u)
+    {
+        if (thread0 == 0u)
+        {
+            (reinterpret_cast<device U32*>(v_95.a.fault))->at[0] = v_95.a.fault_code;
+        }
+        for (uint e_1 = thread0; e_1 < v_95.a.E; e_1 += 256u)
+        {
+            score[e_1] = 1u;
+        }
+    }
+    uint param_4 = thread0;
+    uint2 own = own_best(param_4, v_95, score);
+    uint mine = 0u;
+    for (uint _round = 0u; _round < v_95.a.K; _round++)
+    {
+        uint2 param_5 = own;
+        uint param_6 = _round;
+        uint _10 = group_best(param_5, param_6, best_of, gl_SubgroupID, gl_NumSubgroups);
+        uint id = _10;
+        mine = (_round == thread0) ? id : mine;
+        if ((id % 256u) == thread0)
+        {
+            score[id] = 0u;
+            uint param_7 = thread0;
+            own = own_best(param_7, v_95, score);
+        }
+    }
+    float s = 0.0;
+    if (thread0 < v_95.a.K)
+    {
+        float param_8 = logits->at[mine];
+        float _11 = k3_sigma(param_8);
+        s = _11;
+        chosen[thread0] = _11;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (thread0 < v_95.a.K)
+    {
+        float sum = 0.0;
+        for (uint k = 0u; k < v_95.a.K; k++)
+        {
+            sum += chosen[k];
+        }
+        ulong at = 4ul * ulong((row * v_95.a.K) + thread0);
+        (reinterpret_cast<device I32*>(v_95.a.ids + at))->at[0] = int(mine);
+        float _12;
+        if (v_95.a.renormalize != 0u)
+        {
+            _12 = sum + 9.9999996826552253889678874634872e-21;
+        }
+        else
+        {
+            _12 = 1.0;
+        }
+        (reinterpret_cast<device F32*>(v_95.a.weights + at))->at[0] = (s / _12) * v_95.a.scale;
+    }
+}
+

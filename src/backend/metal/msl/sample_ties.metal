@@ -1,0 +1,661 @@
+// Made by tools/metal/generate.sh from glsl/sample_ties.comp, do not edit: threads 256
+#pragma clang diagnostic ignored "-Wmissing-prototypes"
+#pragma clang diagnostic ignored "-Wmissing-braces"
+#pragma clang diagnostic ignored "-Wunused-variable"
+
+#include <metal_stdlib>
+#include <simd/simd.h>
+#include <metal_atomic>
+
+using namespace metal;
+
+template<typename T, size_t Num>
+struct spvUnsafeArray
+{
+    T elements[Num ? Num : 1];
+    
+    thread T& operator [] (size_t pos) thread
+    {
+        return elements[pos];
+    }
+    constexpr const thread T& operator [] (size_t pos) const thread
+    {
+        return elements[pos];
+    }
+    
+    device T& operator [] (size_t pos) device
+    {
+        return elements[pos];
+    }
+    constexpr const device T& operator [] (size_t pos) const device
+    {
+        return elements[pos];
+    }
+    
+    constexpr const constant T& operator [] (size_t pos) const constant
+    {
+        return elements[pos];
+    }
+    
+    threadgroup T& operator [] (size_t pos) threadgroup
+    {
+        return elements[pos];
+    }
+    constexpr const threadgroup T& operator [] (size_t pos) const threadgroup
+    {
+        return elements[pos];
+    }
+};
+
+struct U32;
+struct Draws;
+struct U32x4;
+struct States;
+
+struct k3_sample_args
+{
+    ulong ids;
+    ulong logits;
+    ulong draws;
+    ulong maxima;
+    ulong ties;
+    ulong states;
+    ulong histograms;
+    uint V;
+    uint groups;
+    uint _step;
+    uint search;
+    uint digit;
+    uint finish;
+};
+
+struct Push
+{
+    k3_sample_args a;
+};
+
+struct U32
+{
+    uint at[1];
+};
+
+struct k3_sample_draw
+{
+    ulong u;
+    ulong top_p;
+    ulong cut;
+    ulong min_p;
+    uint scale;
+    int shift;
+    uint top_k;
+    uint greedy;
+};
+
+struct Draws
+{
+    k3_sample_draw at[1];
+};
+
+struct U32x4
+{
+    uint4 at[1];
+};
+
+struct k3_sample_state
+{
+    ulong kept;
+    ulong goal;
+    ulong above;
+    uint n_above;
+    uint prefix;
+    uint best;
+    uint rank;
+};
+
+struct States
+{
+    k3_sample_state at[1];
+};
+
+constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
+
+static inline __attribute__((always_inline))
+void first_state(constant Push& v_128, thread uint3& gl_WorkGroupID, thread uint3& gl_LocalInvocationID, threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix, threadgroup uint& now_best, threadgroup uint& now_rank)
+{
+    device U32* maxima = reinterpret_cast<device U32*>(v_128.a.maxima + ((4ul * ulong(v_128.a.groups)) * ulong(gl_WorkGroupID.y)));
+    if (gl_LocalInvocationID.x == 0u)
+    {
+        now_kept = 18446744073709551615ul;
+        now_above = 0ul;
+        now_goal = 0ul;
+        now_rank = 0u;
+        now_best = 0u;
+        now_prefix = 0u;
+        now_n_above = 0u;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint g = gl_LocalInvocationID.x; g < v_128.a.groups; g += 256u)
+    {
+        uint _1 = atomic_fetch_max_explicit((threadgroup atomic_uint*)&now_best, maxima->at[g], memory_order_relaxed);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (gl_LocalInvocationID.x == 0u)
+    {
+        now_prefix = now_best;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+static inline __attribute__((always_inline))
+bool has_distribution(thread const uint& best)
+{
+    return (best < 4286578688u) && (best > 8388607u);
+}
+
+static inline __attribute__((always_inline))
+bool wanted(thread const uint& search, constant Push& v_128, thread uint3& gl_WorkGroupID, threadgroup uint& now_best)
+{
+    device Draws* draws = reinterpret_cast<device Draws*>(v_128.a.draws);
+    uint t = gl_WorkGroupID.y;
+    bool _2 = search == 0u;
+    bool _3;
+    if (!_2)
+    {
+        uint param = now_best;
+        _3 = !has_distribution(param);
+    }
+    else
+    {
+        _3 = _2;
+    }
+    bool _4;
+    if (!_3)
+    {
+        _4 = draws->at[t].greedy != 0u;
+    }
+    else
+    {
+        _4 = _3;
+    }
+    if (_4)
+    {
+        return false;
+    }
+    bool _5;
+    if (search == 1u)
+    {
+        _5 = draws->at[t].top_k != 0u;
+    }
+    else
+    {
+        bool _6;
+        if (search == 2u)
+        {
+            _6 = draws->at[t].top_p != 0ul;
+        }
+        else
+        {
+            _6 = true;
+        }
+        _5 = _6;
+    }
+    return _5;
+}
+
+static inline __attribute__((always_inline))
+ulong histogram_at(thread const uint& _step, constant Push& v_128, thread uint3& gl_WorkGroupID)
+{
+    return v_128.a.histograms + (32784ul * ulong((8u * gl_WorkGroupID.y) + _step));
+}
+
+static inline __attribute__((always_inline))
+ulong mass_of(thread const uint4& bin)
+{
+    return (ulong(bin.y) + (ulong(bin.z) << ulong(20))) + (ulong(bin.w) << ulong(40));
+}
+
+static inline __attribute__((always_inline))
+void scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256])
+{
+    uint lane = gl_LocalInvocationID.x;
+    for (uint reach = 1u; reach < 256u; reach *= 2u)
+    {
+        scan_mass[lane] = mass;
+        scan_count[lane] = count;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (lane >= reach)
+        {
+            mass += scan_mass[lane - reach];
+            count += scan_count[lane - reach];
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    scan_mass[lane] = mass;
+    scan_count[lane] = count;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+static inline __attribute__((always_inline))
+void begin_search(thread const uint& search, thread const ulong& _all, constant Push& v_128, thread uint3& gl_WorkGroupID, threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix)
+{
+    device Draws* draws = reinterpret_cast<device Draws*>(v_128.a.draws);
+    uint t = gl_WorkGroupID.y;
+    ulong kept = min(now_kept, _all);
+    ulong _7;
+    if (search == 2u)
+    {
+        _7 = draws->at[t].top_p;
+    }
+    else
+    {
+        _7 = draws->at[t].u;
+    }
+    ulong share = _7;
+    bool _8 = search == 3u;
+    bool _9;
+    if (_8)
+    {
+        _9 = draws->at[t].min_p != 18446744073709551615ul;
+    }
+    else
+    {
+        _9 = _8;
+    }
+    if (_9)
+    {
+        uint param = 0u;
+        uint4 param_1 = (reinterpret_cast<device U32x4*>(histogram_at(param, v_128, gl_WorkGroupID)))->at[2048];
+        kept = min(kept, mass_of(param_1));
+    }
+    ulong k0 = kept & 4294967295ul;
+    ulong k1 = kept >> ulong(32);
+    ulong s0 = share & 4294967295ul;
+    ulong s1 = share >> ulong(32);
+    ulong middle = (((k0 * s0) >> ulong(32)) + ((k1 * s0) & 4294967295ul)) + (k0 * s1);
+    ulong whole = ((k1 * s1) + ((k1 * s0) >> ulong(32))) + (middle >> ulong(32));
+    now_kept = kept;
+    ulong _10;
+    if (search == 1u)
+    {
+        _10 = ulong(draws->at[t].top_k);
+    }
+    else
+    {
+        bool _11 = search == 3u;
+        bool _12;
+        if (!_11)
+        {
+            _12 = (kept * share) != 0ul;
+        }
+        else
+        {
+            _12 = _11;
+        }
+        _10 = whole + ulong(_12);
+    }
+    now_goal = _10;
+    now_above = 0ul;
+    now_prefix = 0u;
+    now_n_above = 0u;
+}
+
+static inline __attribute__((always_inline))
+void descend(thread const uint& _step, thread const uint& search, thread const uint& bits, thread const bool& begins, constant Push& v_128, thread uint3& gl_WorkGroupID, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256], threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix)
+{
+    uint param = _step;
+    device U32x4* bins = reinterpret_cast<device U32x4*>(histogram_at(param, v_128, gl_WorkGroupID));
+    uint lane = gl_LocalInvocationID.x;
+    uint count = 0u;
+    ulong mass = 0ul;
+    spvUnsafeArray<uint, 8> counts;
+    spvUnsafeArray<ulong, 8> masses;
+    for (uint j = 0u; j < 8u; j++)
+    {
+        uint4 bin = bins->at[(2047u - (8u * lane)) - j];
+        counts[j] = bin.x;
+        count += bin.x;
+        uint4 param_1 = bin;
+        ulong _13 = mass_of(param_1);
+        masses[j] = _13;
+        mass += _13;
+    }
+    ulong mass_to = mass;
+    uint count_to = count;
+    ulong param_2 = mass_to;
+    uint param_3 = count_to;
+    scan_lanes(param_2, param_3, gl_LocalInvocationID, scan_mass, scan_count);
+    mass_to = param_2;
+    count_to = param_3;
+    if (begins && (lane == 0u))
+    {
+        uint param_4 = search;
+        ulong param_5 = scan_mass[255];
+        begin_search(param_4, param_5, v_128, gl_WorkGroupID, now_kept, now_goal, now_above, now_n_above, now_prefix);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    bool by_count = search == 1u;
+    ulong above = (now_above + mass_to) - mass;
+    ulong goal = now_goal;
+    uint n_above = (now_n_above + count_to) - count;
+    uint prefix = now_prefix;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    ulong _14;
+    if (by_count)
+    {
+        _14 = ulong(n_above);
+    }
+    else
+    {
+        _14 = above;
+    }
+    bool done = _14 >= goal;
+    ulong _15;
+    for (uint j_1 = 0u; j_1 < 8u; j_1++)
+    {
+        bool _16 = !done;
+        bool _17;
+        if (_16)
+        {
+            if (by_count)
+            {
+                _15 = ulong(n_above + counts[j_1]);
+            }
+            else
+            {
+                _15 = above + masses[j_1];
+            }
+            _17 = _15 >= goal;
+        }
+        else
+        {
+            _17 = _16;
+        }
+        if (_17)
+        {
+            now_above = above;
+            now_n_above = n_above;
+            now_prefix = (prefix << bits) | ((2047u - (8u * lane)) - j_1);
+            done = true;
+        }
+        above += masses[j_1];
+        n_above += counts[j_1];
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+static inline __attribute__((always_inline))
+uint bits_of(thread const uint& key)
+{
+    uint _18;
+    if ((key & 2147483648u) != 0u)
+    {
+        _18 = key & 2147483647u;
+    }
+    else
+    {
+        _18 = ~key;
+    }
+    return _18;
+}
+
+static inline __attribute__((always_inline))
+int unit_shift(constant Push& v_128, thread uint3& gl_WorkGroupID)
+{
+    return min((reinterpret_cast<device Draws*>(v_128.a.draws))->at[gl_WorkGroupID.y].shift, 0);
+}
+
+static inline __attribute__((always_inline))
+long fixed_of(thread const uint& bits, constant Push& v_128, thread uint3& gl_WorkGroupID)
+{
+    int exponent = int((bits >> uint(23)) & 255u);
+    int shift = (exponent - 118) + unit_shift(v_128, gl_WorkGroupID);
+    long _19;
+    if (exponent == 0)
+    {
+        _19 = 0l;
+    }
+    else
+    {
+        _19 = long(ulong((bits & 8388607u) | 8388608u));
+    }
+    long mantissa = _19;
+    long _20;
+    if (shift > 37)
+    {
+        _20 = 4611686018427387904l;
+    }
+    else
+    {
+        long _21;
+        if (shift >= 0)
+        {
+            _21 = mantissa << long(shift);
+        }
+        else
+        {
+            long _22;
+            if (shift > (-24))
+            {
+                _22 = mantissa >> long(-shift);
+            }
+            else
+            {
+                _22 = 0l;
+            }
+            _21 = _22;
+        }
+        _20 = _21;
+    }
+    long size = _20;
+    long _23;
+    if ((bits & 2147483648u) != 0u)
+    {
+        _23 = -size;
+    }
+    else
+    {
+        _23 = size;
+    }
+    return _23;
+}
+
+static inline __attribute__((always_inline))
+ulong distance_of(thread const uint& key, thread const uint& best, constant Push& v_128, thread uint3& gl_WorkGroupID)
+{
+    uint param = key;
+    uint x = bits_of(param);
+    uint param_1 = best;
+    uint max_x = bits_of(param_1);
+    if ((int((max_x >> uint(23)) & 255u) + unit_shift(v_128, gl_WorkGroupID)) < 155)
+    {
+        uint param_2 = max_x;
+        uint param_3 = x;
+        return ulong(fixed_of(param_2, v_128, gl_WorkGroupID) - fixed_of(param_3, v_128, gl_WorkGroupID));
+    }
+    uint param_4 = as_type<uint>(as_type<float>(max_x) - as_type<float>(x));
+    return ulong(fixed_of(param_4, v_128, gl_WorkGroupID));
+}
+
+static inline __attribute__((always_inline))
+ulong weight_of(thread const ulong& _distance, constant Push& v_128, thread uint3& gl_WorkGroupID)
+{
+    device Draws* draws = reinterpret_cast<device Draws*>(v_128.a.draws);
+    uint t = gl_WorkGroupID.y;
+    if (_distance > draws->at[t].cut)
+    {
+        return 0ul;
+    }
+    ulong d = _distance << ulong(max(draws->at[t].shift, 0));
+    ulong scale = ulong(draws->at[t].scale);
+    ulong halvings = ((d >> ulong(32)) * scale) + (((d & 4294967295ul) * scale) >> ulong(32));
+    ulong y = ((halvings & 4294967295ul) * 2977044472ul) >> ulong(32);
+    ulong power = 4294967296ul;
+    for (uint k = 12u; k > 0u; k--)
+    {
+        power = 4294967296ul - ulong(uint((y * power) >> ulong(32)) / k);
+    }
+    uint whole = uint(halvings >> ulong(32));
+    return ((power << ulong(8)) + ((1ul << ulong(whole)) >> ulong(1))) >> ulong(whole);
+}
+
+static inline __attribute__((always_inline))
+void finish_search(thread const uint& search, constant Push& v_128, thread uint3& gl_WorkGroupID, threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix, threadgroup uint& now_best, threadgroup uint& now_rank)
+{
+    uint param = now_prefix;
+    uint param_1 = now_best;
+    ulong param_2 = distance_of(param, param_1, v_128, gl_WorkGroupID);
+    ulong weight = weight_of(param_2, v_128, gl_WorkGroupID);
+    if (search == 1u)
+    {
+        now_kept = min(now_kept, (now_above + ((now_goal - ulong(now_n_above)) * weight)));
+    }
+    else
+    {
+        ulong ids = (((now_goal - now_above) + weight) - 1ul) / max(weight, 1ul);
+        if (search == 2u)
+        {
+            now_kept = min(now_kept, (now_above + (ids * weight)));
+        }
+        else
+        {
+            now_rank = uint(ids) - 1u;
+        }
+    }
+}
+
+static inline __attribute__((always_inline))
+void advance(constant Push& v_128, thread uint3& gl_WorkGroupID, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256], threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix, threadgroup uint& now_best, threadgroup uint& now_rank)
+{
+    device States* states = reinterpret_cast<device States*>(v_128.a.states);
+    uint at = (8u * gl_WorkGroupID.y) + v_128.a._step;
+    bool first_lane = gl_LocalInvocationID.x == 0u;
+    if (v_128.a._step == 0u)
+    {
+        first_state(v_128, gl_WorkGroupID, gl_LocalInvocationID, now_kept, now_goal, now_above, now_n_above, now_prefix, now_best, now_rank);
+    }
+    else
+    {
+        if (first_lane)
+        {
+            now_kept = states->at[at - 1u].kept;
+            now_goal = states->at[at - 1u].goal;
+            now_above = states->at[at - 1u].above;
+            now_n_above = states->at[at - 1u].n_above;
+            now_prefix = states->at[at - 1u].prefix;
+            now_best = states->at[at - 1u].best;
+            now_rank = states->at[at - 1u].rank;
+        }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint param = v_128.a.finish;
+    if (wanted(param, v_128, gl_WorkGroupID, now_best))
+    {
+        uint param_1 = v_128.a._step - 1u;
+        uint param_2 = v_128.a.finish;
+        uint param_3 = 10u;
+        bool param_4 = false;
+        descend(param_1, param_2, param_3, param_4, v_128, gl_WorkGroupID, gl_LocalInvocationID, scan_mass, scan_count, now_kept, now_goal, now_above, now_n_above, now_prefix);
+        if (first_lane)
+        {
+            uint param_5 = v_128.a.finish;
+            finish_search(param_5, v_128, gl_WorkGroupID, now_kept, now_goal, now_above, now_n_above, now_prefix, now_best, now_rank);
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    uint param_6 = v_128.a.search;
+    if (wanted(param_6, v_128, gl_WorkGroupID, now_best))
+    {
+        uint _24;
+        if (v_128.a.digit == 1u)
+        {
+            _24 = 0u;
+        }
+        else
+        {
+            _24 = v_128.a._step - 1u;
+        }
+        uint param_7 = _24;
+        uint param_8 = v_128.a.search;
+        uint param_9 = 11u;
+        bool param_10 = v_128.a.digit == 1u;
+        descend(param_7, param_8, param_9, param_10, v_128, gl_WorkGroupID, gl_LocalInvocationID, scan_mass, scan_count, now_kept, now_goal, now_above, now_n_above, now_prefix);
+    }
+    if ((gl_WorkGroupID.x == 0u) && first_lane)
+    {
+        states->at[at].kept = now_kept;
+        states->at[at].goal = now_goal;
+        states->at[at].above = now_above;
+        states->at[at].n_above = now_n_above;
+        states->at[at].prefix = now_prefix;
+        states->at[at].best = now_best;
+        states->at[at].rank = now_rank;
+    }
+}
+
+static inline __attribute__((always_inline))
+uint key_of(thread uint& bits)
+{
+    if ((bits & 2147483647u) > 2139095040u)
+    {
+        return 4294967295u;
+    }
+    if (bits == 2147483648u)
+    {
+        bits = 0u;
+    }
+    uint _25;
+    if ((bits & 2147483648u) != 0u)
+    {
+        _25 = ~bits;
+    }
+    else
+    {
+        _25 = bits | 2147483648u;
+    }
+    return _25;
+}
+
+static inline __attribute__((always_inline))
+uint key_at(thread const uint& i, constant Push& v_128, thread uint3& gl_WorkGroupID)
+{
+    uint param = (reinterpret_cast<device U32*>(v_128.a.logits + ((4ul * ulong(v_128.a.V)) * ulong(gl_WorkGroupID.y))))->at[i];
+    uint _26 = key_of(param);
+    return _26;
+}
+
+kernel void sample_ties(constant Push& v_128 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
+{
+    threadgroup ulong scan_mass[256];
+    threadgroup uint scan_count[256];
+    threadgroup ulong now_kept;
+    threadgroup ulong now_goal;
+    threadgroup ulong now_above;
+    threadgroup uint now_n_above;
+    threadgroup uint now_prefix;
+    threadgroup uint now_best;
+    threadgroup uint now_rank;
+    threadgroup uint ties;
+    threadgroup float k3_slots[128];
+    uint lane = gl_LocalInvocationID.x;
+    uint from = gl_WorkGroupID.x * 2048u;
+    uint own = 0u;
+    if (lane == 0u)
+    {
+        ties = 0u;
+    }
+    advance(v_128, gl_WorkGroupID, gl_LocalInvocationID, scan_mass, scan_count, now_kept, now_goal, now_above, now_n_above, now_prefix, now_best, now_rank);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint _27 = from + lane;
+    for (uint i = _27; i < min((from + 2048u), v_128.a.V); i += 256u)
+    {
+        uint param = i;
+        own += uint(key_at(param, v_128, gl_WorkGroupID) == now_prefix);
+    }
+    uint _28 = atomic_fetch_add_explicit((threadgroup atomic_uint*)&ties, own, memory_order_relaxed);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (lane == 0u)
+    {
+        (reinterpret_cast<device U32*>(v_128.a.ties))->at[(v_128.a.groups * gl_WorkGroupID.y) + gl_WorkGroupID.x] = ties;
+    }
+}
+
