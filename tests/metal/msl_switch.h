@@ -1,0 +1,31 @@
+/* Stacks, and going from one to another. Knows the sanitizers, which want to be told. Built without the thread sanitizer's instrumentation:
+ * the executor's own data are none of its business. */
+#ifndef K3_TESTS_METAL_MSL_SWITCH_H
+#define K3_TESTS_METAL_MSL_SWITCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct msl_fiber {
+    void *top; /* saved stack pointer */
+    char *stack;
+    size_t stack_bytes;
+    void *asan, *tsan;
+} msl_fiber;
+
+/* Makes a fiber, or starts it over; `entry` never returns. False: no memory. */
+bool msl_fiber_start(msl_fiber *fiber, int index, void (*entry)(void));
+/* Describes the stack that runs now. */
+void msl_fiber_adopt(msl_fiber *fiber);
+/* Leaves `from`, which runs, for `to`; returns when somebody comes back to it. */
+void msl_fiber_switch(msl_fiber *from, msl_fiber *to);
+/* Says that the caller is about to jump to the stack of `to`. */
+void msl_fiber_jump(msl_fiber *to);
+/* The first thing on a new stack. */
+void msl_fiber_arrived(void);
+
+/* What happened before the releases of a point happened before what follows an acquisition. Nothing without the thread sanitizer. */
+void msl_order_release(void *point);
+void msl_order_acquire(void *point);
+
+#endif
