@@ -220,12 +220,15 @@ void *fake_grow(void *items, int n, int *room, size_t size)
 @end
 
 @implementation FakeBlitEncoder
-/* False, and a violation, for bytes that are not all in the buffer. */
+/* False, and a violation, for bytes that are not all in the buffer or no words of 4. */
 - (BOOL)checks:(id<MTLBuffer>)buffer from:(NSUInteger)offset size:(NSUInteger)size
 {
-    if (buffer && size && offset <= buffer.length && size <= buffer.length - offset)
+    if (!buffer || !fake_lives(buffer, "a blit"))
+        fake_violation("a blit without a buffer");
+    else if (!size || offset > buffer.length || size > buffer.length - offset || offset % 4 || size % 4)
+        fake_violation("a blit of %lu bytes at %lu of a buffer of %lu", size, offset, buffer.length);
+    else
         return YES;
-    fake_violation("a blit of %lu bytes at %lu of a buffer of %lu", size, offset, buffer.length);
     return NO;
 }
 

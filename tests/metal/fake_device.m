@@ -1,7 +1,6 @@
 #import "metal/fake_objects.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 
 @implementation FakeDevice
 - (NSString *)name
@@ -157,7 +156,6 @@
 
 static FakeDevice *new_device(int index)
 {
-    mkdir(fake_options.cache, 0777);
     FakeDevice *device = [FakeDevice new];
     device->index = index;
     return device;

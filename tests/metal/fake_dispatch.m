@@ -19,6 +19,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     (void)context;
     if (pthread_equal(pthread_self(), runner)) {
         fault_address = (uintptr_t)info->si_addr;
+        msl_abandon();
         siglongjmp(back, 1);
     }
     sigaction(number, &former[number == SIGBUS], NULL); /* somebody else's, who takes it when it comes again */
@@ -38,27 +39,34 @@ static void unwatch(void)
     sigaction(SIGBUS, &former[1], NULL);
 }
 
-/* Opens what the dispatch may touch. */
+/* Opens what the dispatch may touch, and of what the pass declares nothing else. */
 static void declare(const fake_step *pass, const fake_dispatch *dispatch)
 {
+    for (int i = 0; i < pass->n_uses; i++)
+        pass->uses[i].buffer->wanted = PROT_NONE;
     for (int i = 0; i < dispatch->n_uses; i++)
         pass->uses[i].buffer->wanted |= pass->uses[i].protection;
-    for (int i = 0; i < dispatch->n_uses; i++)
+    for (int i = 0; i < MSL_MAX_BUFFERS; i++)
+        if (dispatch->bindings[i].buffer)
+            dispatch->bindings[i].buffer->wanted = PROT_READ | PROT_WRITE;
+    for (int i = 0; i < pass->n_uses; i++)
         fake_memory_protect(&pass->uses[i].buffer->memory, pass->uses[i].buffer->wanted);
     for (int i = 0; i < MSL_MAX_BUFFERS; i++)
         if (dispatch->bindings[i].buffer)
             fake_memory_protect(&dispatch->bindings[i].buffer->memory, PROT_READ | PROT_WRITE);
 }
 
-static void close_all(const fake_step *pass, const fake_dispatch *dispatch)
+static void close_bound(const fake_dispatch *dispatch)
 {
-    for (int i = 0; i < dispatch->n_uses; i++) {
-        pass->uses[i].buffer->wanted = PROT_NONE;
-        fake_memory_protect(&pass->uses[i].buffer->memory, PROT_NONE);
-    }
     for (int i = 0; i < MSL_MAX_BUFFERS; i++)
         if (dispatch->bindings[i].buffer)
             fake_memory_protect(&dispatch->bindings[i].buffer->memory, PROT_NONE);
+}
+
+static void close_declared(const fake_step *pass)
+{
+    for (int i = 0; i < pass->n_uses; i++)
+        fake_memory_protect(&pass->uses[i].buffer->memory, PROT_NONE);
 }
 
 /* msl_run, and what it touches that it may not. 0, or the error's code. */
@@ -97,7 +105,7 @@ static NSInteger run_dispatch(const fake_step *pass, const fake_dispatch *dispat
     }
     declare(pass, dispatch);
     NSInteger code = run_watched(dispatch, buffers, message, message_size);
-    close_all(pass, dispatch);
+    close_bound(dispatch);
     if (code)
         fake_violation("%s", message);
     return code;
@@ -139,6 +147,7 @@ bool fake_run_pass(const fake_step *pass, NSInteger *code, char *message, size_t
         for (int i = 0; i < n && !*code; i++)
             *code = run_dispatch(pass, batch[i], message, message_size);
     }
+    close_declared(pass);
     free(batch);
     return !*code;
 }

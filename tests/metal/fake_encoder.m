@@ -18,7 +18,7 @@ static void check_addresses(const void *bytes, size_t length, unsigned long inde
 @implementation FakeComputeEncoder
 - (void)setComputePipelineState:(id<MTLComputePipelineState>)state
 {
-    if (![self openFor:"setComputePipelineState"])
+    if (![self openFor:"setComputePipelineState"] || !fake_lives(state, "setComputePipelineState"))
         return;
     [commands hold:state];
     pipeline = (FakePipeline *)state;
@@ -57,7 +57,7 @@ static void check_addresses(const void *bytes, size_t length, unsigned long inde
 
 - (void)setBuffer:(id<MTLBuffer>)buffer offset:(NSUInteger)offset atIndex:(NSUInteger)index
 {
-    if (![self openFor:"setBuffer"] || fake_call(K3_FAKE_BUFFER, NULL))
+    if (![self openFor:"setBuffer"] || (buffer && !fake_lives(buffer, "setBuffer")) || fake_call(K3_FAKE_BUFFER, NULL))
         return;
     if (buffer && (offset >= buffer.length || offset % 4)) {
         fake_violation("setBuffer at offset %lu of %lu bytes", offset, buffer.length);
@@ -77,7 +77,7 @@ static void check_addresses(const void *bytes, size_t length, unsigned long inde
         fake_violation("useResource of %s, usage %lu", resource ? "a buffer" : "nil", usage);
         return;
     }
-    if (fake_call(K3_FAKE_RESOURCE, NULL))
+    if (!fake_lives(resource, "useResource") || fake_call(K3_FAKE_RESOURCE, NULL))
         return;
     [commands hold:resource];
     pass->uses = fake_grow(pass->uses, pass->n_uses, &pass->room_uses, sizeof *pass->uses);

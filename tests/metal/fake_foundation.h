@@ -14,4 +14,7 @@
 + (instancetype)errorWithCode:(NSInteger)code text:(const char *)text;
 @end
 
+/* False, and a violation, for an object that was released: its fields are not to be looked at. */
+BOOL fake_lives(id object, const char *what);
+
 #endif

@@ -85,6 +85,14 @@ __attribute__((objc_root_class))
 }
 @end
 
+BOOL fake_lives(id object, const char *what)
+{
+    BOOL lives = *class_of(object) != objc_lookUpClass("FakeZombie");
+    if (!lives)
+        fake_violation("%s of a %s that was released", what, class_getName(class_of(object)[1]));
+    return lives;
+}
+
 static void bury(id object)
 {
     Class class = *class_of(object);

@@ -222,7 +222,9 @@ void fake_memory_blame(uint64_t address, char *text, size_t text_size)
         long long offset = (long long)(address - (uintptr_t)m->device);
         if (within(address, m->device_pages, m->page_bytes))
             snprintf(text, text_size, "byte %lld of buffer %d of %zu bytes, which is %s", offset, m->serial, m->length,
-                     m->protection ? "declared for reading only" : "not declared");
+                     !m->protection ? "not declared"
+                     : m->only_read ? "what the host cannot write"
+                                    : "declared for reading only");
         else if (within(address, m->device_pages - FAKE_PAGE, m->page_bytes + 2 * FAKE_PAGE))
             snprintf(text, text_size, "byte %lld of buffer %d of %zu bytes, outside of it", offset, m->serial, m->length);
     }

@@ -1,5 +1,6 @@
 #import "metal/fake_objects.h"
 
+#include <stdio.h>
 #include <string.h>
 
 @implementation NSObject (FakeFlight)
@@ -97,27 +98,34 @@
     return NO;
 }
 
+- (const msl_kernel *)compile:(NSString *)name with:(MTLFunctionConstantValues *)values message:(char *)message size:(size_t)size
+{
+    msl_constant constants[MSL_MAX_CONSTANTS];
+    for (int i = 0; i < values->_count; i++)
+        constants[i] = (msl_constant){values->_ids[i], values->_values[i]};
+    msl_options options = {.width = fake_options.width, .seed = fake_options.thread_order, .cache = fake_options.cache};
+    return msl_compile(text.UTF8String, name.UTF8String, constants, values->_count, &options, message, size);
+}
+
 - (id<MTLFunction>)newFunctionWithName:(NSString *)name constantValues:(MTLFunctionConstantValues *)values error:(NSError **)error
 {
     char message[2048] = "a function that is to fail";
-    int code = 0;
+    BOOL there = [self has:name];
+    int code = there ? MTLLibraryErrorCompileFailure : MTLLibraryErrorFunctionNotFound;
     const msl_kernel *kernel = NULL;
-    if (!fake_call(K3_FAKE_FUNCTION, &code) && [self has:name]) {
-        msl_constant constants[MSL_MAX_CONSTANTS];
-        for (int i = 0; i < values->_count; i++)
-            constants[i] = (msl_constant){values->_ids[i], values->_values[i]};
-        msl_options options = {.width = fake_options.width, .seed = fake_options.thread_order, .cache = fake_options.cache};
-        kernel = msl_compile(text.UTF8String, name.UTF8String, constants, values->_count, &options, message, sizeof message);
+    if (!fake_call(K3_FAKE_FUNCTION, &code)) {
+        snprintf(message, sizeof message, "there is no function %s", name.UTF8String);
+        kernel = there ? [self compile:name with:values message:message size:sizeof message] : NULL;
     }
-    if (kernel) {
-        FakeFunction *function = [FakeFunction new];
-        function->name = [name retain];
-        function->kernel = kernel;
-        return function;
+    if (!kernel) {
+        if (error)
+            *error = [NSError errorWithCode:code text:message];
+        return nil;
     }
-    if (error)
-        *error = [NSError errorWithCode:code ? code : MTLLibraryErrorCompileFailure text:message];
-    return nil;
+    FakeFunction *function = [FakeFunction new];
+    function->name = [name retain];
+    function->kernel = kernel;
+    return function;
 }
 
 - (void)dealloc
@@ -189,19 +197,20 @@
 /* The host may not drop its last reference in flight. Called where `left` references will be left. */
 - (void)checkFlight:(NSUInteger)left
 {
-    if (in_flight && left == in_flight)
+    NSUInteger flying = __atomic_load_n(&in_flight, __ATOMIC_RELAXED);
+    if (flying && left == flying)
         fake_violation("buffer %d is released while a command buffer that uses it is not completed", memory.serial);
 }
 
 - (void)fly
 {
-    in_flight++;
+    __atomic_add_fetch(&in_flight, 1, __ATOMIC_RELAXED);
     [self checkFlight:self.retainCount];
 }
 
 - (void)land
 {
-    in_flight--;
+    __atomic_sub_fetch(&in_flight, 1, __ATOMIC_RELAXED);
     [super release];
 }
 

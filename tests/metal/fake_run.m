@@ -11,7 +11,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static FakeCommandBuffer *pending;
 static BOOL running; /* some thread runs steps, without the lock */
-static BOOL lost;    /* the device is gone for good */
 
 static double seconds(void)
 {
@@ -114,8 +113,8 @@ static void run(FakeCommandBuffer *commands)
         commands->start = seconds();
         code = fake_call(K3_FAKE_RUN, &fail_code) ? fail_code : 0;
     }
-    if (lost || code == MTLCommandBufferErrorDeviceRemoved) {
-        lost = YES;
+    if (fake_lost || code == MTLCommandBufferErrorDeviceRemoved) {
+        fake_lost = true;
         code = MTLCommandBufferErrorDeviceRemoved;
     }
     while (!code && commands->at < commands->n_steps && !blocked(commands)) {

@@ -15,6 +15,7 @@ enum { KEPT = 64, TEXT = 320 };
     }
 
 k3_fake_metal_options fake_options = AT_START;
+bool fake_lost;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t counts[K3_FAKE_CALLS], struck_at[K3_FAKE_CALLS];
@@ -29,6 +30,7 @@ void k3_fake_metal_reset(void)
     memset(counts, 0, sizeof counts);
     memset(struck_at, 0, sizeof struck_at);
     n_violations = 0;
+    fake_lost = false;
     pthread_mutex_unlock(&lock);
 }
 
@@ -67,7 +69,7 @@ bool fake_call(k3_fake_metal_call call, int *code)
 {
     pthread_mutex_lock(&lock);
     bool struck = ++counts[call] == struck_at[call];
-    if (code)
+    if (struck && code)
         *code = codes[call];
     pthread_mutex_unlock(&lock);
     return struck;
