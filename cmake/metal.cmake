@@ -1,0 +1,111 @@
+# Metal: the kernels' texts as bytes in a C file, and the driver, which is Objective-C. On a Mac the driver is part of the backend. Elsewhere
+# it is part of a harness for tests, with a Metal of our own below it, where clang and libobjc are there.
+#
+# As a script (-P, with SOURCE, STEMS and OUT) this file makes the C file.
+if(CMAKE_SCRIPT_MODE_FILE)
+  set(arrays)
+  set(table)
+  foreach(stem ${STEMS})
+    set(file ${SOURCE}/${stem}.metal)
+    if(NOT EXISTS ${file})
+      set(file ${SOURCE}/msl/${stem}.metal)
+    endif()
+    if(NOT EXISTS ${file})
+      string(APPEND table "    [K3_GPU_SHADER_${stem}] = {\"${stem}\", 0, 0, -1},\n")
+      continue()
+    endif()
+    file(STRINGS ${file} first LIMIT_COUNT 1)
+    if(first MATCHES "threads constant ([0-9]+) default ([0-9]+)$")
+      set(threads "${CMAKE_MATCH_2}, ${CMAKE_MATCH_1}")
+    elseif(first MATCHES "threads ([0-9]+)$")
+      set(threads "${CMAKE_MATCH_1}, -1")
+    else()
+      message(FATAL_ERROR "${file}: the first line does not say how many threads a group has")
+    endif()
+    file(READ ${file} bytes HEX)
+    string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+    string(REPLACE "0x0a," "0x0a,\n" bytes "${bytes}")
+    string(APPEND arrays "static const char text_${stem}[] = {\n${bytes}0};\n")
+    string(APPEND table "    [K3_GPU_SHADER_${stem}] = {\"${stem}\", text_${stem}, ${threads}},\n")
+  endforeach()
+  file(WRITE ${OUT} "/* Made by cmake/metal.cmake. */\n#include \"backend/metal/kernels.h\"\n\n${arrays}\nconst k3_mt_kernel k3_mt_kernels[K3_GPU_N_SHADERS] = {\n${table}};\n")
+  return()
+endif()
+
+# enable_language does not work in a function.
+if(APPLE)
+  enable_language(OBJC)
+elseif(K3_TESTS)
+  find_program(K3_OBJC NAMES clang-14 clang)
+  if(K3_OBJC)
+    set(CMAKE_OBJC_COMPILER ${K3_OBJC})
+    enable_language(OBJC)
+    include(CheckOBJCSourceCompiles)
+    set(CMAKE_REQUIRED_FLAGS -fobjc-runtime=gcc)
+    set(CMAKE_REQUIRED_LIBRARIES objc)
+    check_objc_source_compiles("__attribute__((objc_root_class)) @interface Probe
++ (int)zero;
+@end
+@implementation Probe
++ (int)zero { return 0; }
+@end
+int main(void) { return [Probe zero]; }" K3_HAVE_OBJC)
+    unset(CMAKE_REQUIRED_FLAGS)
+    unset(CMAKE_REQUIRED_LIBRARIES)
+  endif()
+endif()
+
+# The driver's sources and the kernels' texts.
+function(k3_metal_sources out)
+  file(GLOB shaders CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/glsl/*.comp)
+  file(GLOB texts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/metal/*.metal ${CMAKE_SOURCE_DIR}/src/backend/metal/msl/*.metal)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/metal/*.m)
+  set(stems)
+  foreach(shader ${shaders})
+    get_filename_component(stem ${shader} NAME_WE)
+    list(APPEND stems ${stem})
+  endforeach()
+  set(kernels ${CMAKE_BINARY_DIR}/shaders/backend/metal/kernels.c)
+  add_custom_command(OUTPUT ${kernels}
+    COMMAND ${CMAKE_COMMAND} "-DSOURCE=${CMAKE_SOURCE_DIR}/src/backend/metal" "-DSTEMS=${stems}" -DOUT=${kernels}
+            -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
+    DEPENDS ${texts} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} VERBATIM)
+  set(${out} ${sources} ${kernels} PARENT_SCOPE)
+endfunction()
+
+function(k3_add_metal target)
+  if(NOT APPLE)
+    return()
+  endif()
+  k3_metal_sources(sources)
+  target_sources(${target} PRIVATE ${sources})
+  target_compile_definitions(${target} PRIVATE K3_HAVE_METAL=1)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:OBJC>:-fno-objc-arc>)
+  target_link_libraries(${target} PUBLIC "-framework Metal" "-framework Foundation")
+endfunction()
+
+# k3_metal_harness: the driver on the Metal of tests/metal. The kernels call back into the program that runs them.
+function(k3_add_metal_harness)
+  if(APPLE OR NOT K3_HAVE_OBJC)
+    message(NOTICE "k3: no clang, or no libobjc; the Metal driver is not tested")
+    return()
+  endif()
+  set(tests ${CMAKE_SOURCE_DIR}/tests)
+  k3_metal_sources(sources)
+  file(GLOB fakes CONFIGURE_DEPENDS ${tests}/metal/fake*.m ${tests}/metal/fake*.c)
+  list(REMOVE_ITEM fakes ${tests}/metal/fake_bench.m)
+  add_library(k3_metal_harness STATIC ${sources} ${fakes})
+  target_include_directories(k3_metal_harness PUBLIC ${tests}/metal/include ${tests})
+  target_compile_definitions(k3_metal_harness PRIVATE K3_FAKE_METAL_CACHE="${CMAKE_BINARY_DIR}/msl")
+  target_compile_options(k3_metal_harness PUBLIC $<$<COMPILE_LANGUAGE:OBJC>:-fobjc-runtime=gcc>)
+  target_link_libraries(k3_metal_harness PUBLIC k3_backend k3_msl objc)
+
+  file(GLOB fake_tests CONFIGURE_DEPENDS ${tests}/metal/test_fake_*.m)
+  foreach(source ${fake_tests})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source} ${tests}/metal/fake_bench.m)
+    target_link_libraries(${name} PRIVATE k3_metal_harness PkgConfig::CMOCKA)
+    add_test(NAME metal/${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(metal/${name} PROPERTIES TIMEOUT 900)
+  endforeach()
+endfunction()
