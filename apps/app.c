@@ -47,6 +47,7 @@ int app_open_engine(k3_engine **out, const app_options *options)
                         .vram = options->vram,
                         .expert_devices = options->expert_devices,
                         .kernel_cache = options->kernel_cache,
+                        .kernels = options->kernels,
                         .timing = options->stats};
     if (options->kernel_cache && !app_folder(options->kernel_cache))
         return APP_FAILED;

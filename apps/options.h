@@ -16,7 +16,7 @@ typedef struct app_options {
     uint64_t seed;
     const char **stops; /* [n_stops]; app_options_free */
     size_t n_stops;
-    const char *backend, *trunk, *expert_devices, *kernel_cache;
+    const char *backend, *trunk, *expert_devices, *kernel_cache, *kernels;
     uint64_t vram;
     int exact;
     long threads, chunk_rows;

@@ -5,8 +5,8 @@
 
 static const app_option engine_options[] = {
     {"--backend", "NAME", APP_TEXT, AT(backend), 0, 0, "auto",
-     "what computes: cpu, cpu:LEVEL with scalar, avx2, avx512; vulkan, vulkan:DEVICE with a number or a part of a name from `k3 "
-     "devices`. auto: a GPU that is no software, else the CPU"},
+     "what computes: cpu, cpu:LEVEL with scalar, avx2, avx512; vulkan or metal, vulkan:DEVICE or metal:DEVICE with a number or a part of a "
+     "name from `k3 devices`. auto: a GPU that is no software, else the CPU"},
     {"--threads", "N", APP_COUNT, AT(threads), 0, 4096, "0", "threads that compute; 0: one for each core this process may use"},
     {"--vram", "SIZE", APP_SIZE, AT(vram), 0, 0, "what is free",
      "memory to use of each device, such as 512M or 24G; experts take what is left"},
@@ -14,6 +14,8 @@ static const app_option engine_options[] = {
      "further devices that hold routed experts, separated by commas, such as vulkan:1,vulkan:2"},
     {"--kernel-cache", "DIR", APP_TEXT, AT(kernel_cache), 0, 0, NULL,
      "keep compiled GPU kernels in this folder, which is made if need be, for the next start"},
+    {"--kernels", "DIR", APP_TEXT, AT(kernels), 0, 0, NULL,
+     "files in this folder, such as rmsnorm.metal, replace Metal's kernels of that name, and again whenever they change"},
     {"--trunk", "T", APP_WORD, AT(trunk), 0, 0, "auto", "auto or bf16 or int8 or int4: precision of the matrices outside the experts"},
     {"--exact", NULL, APP_FLAG, AT(exact), 0, 0, NULL, "the reference arithmetic: bf16 trunk as stored, float32 activations and caches"},
     {"--chunk", "N", APP_COUNT, AT(chunk_rows), 0, 65536, "0",

@@ -40,7 +40,8 @@ typedef struct k3_session k3_session;
 typedef int (*k3_progress)(void *user, const char *phase, uint64_t done, uint64_t total);
 
 typedef struct k3_config {
-    const char *backend;  /* "auto" (NULL: a GPU, else the CPU), "cpu", "cpu:scalar", "cpu:avx2", "cpu:avx512", "vulkan", "vulkan:DEVICE" */
+    const char *backend;  /* "auto" (NULL: a GPU, else the CPU), "cpu", "cpu:scalar", "cpu:avx2", "cpu:avx512", "vulkan[:DEVICE]",
+                             "metal[:DEVICE]" */
     const char *trunk;    /* "auto" (NULL), "bf16", "int8", "int4": precision of the trunk matrices */
     int exact;            /* bf16 trunk, f32 activations and caches: the reference arithmetic */
     int threads;          /* 0: the cores this process may use */
@@ -50,6 +51,7 @@ typedef struct k3_config {
     uint64_t vram;              /* bytes of memory to use of each device; 0: what is free */
     const char *expert_devices; /* further devices that hold routed experts, such as "vulkan:1,vulkan:2"; NULL: none */
     const char *kernel_cache;   /* a folder where a device keeps compiled kernels between runs; NULL: they are compiled each time */
+    const char *kernels;        /* a folder of Metal kernels that replace those built in, also while it runs; NULL: none */
     int timing;                 /* a device times its operations, which costs a little */
 } k3_config;
 

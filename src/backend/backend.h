@@ -180,14 +180,28 @@ typedef struct k3_backend_config {
     int timing;       /* a device times each operation, which costs a little */
     int self_test;    /* a device compares its kernels with the CPU before it is used */
     uint64_t vram;    /* budget of device memory in bytes; 0: what is free */
-    const char *cache_dir; /* where a device keeps compiled kernels between runs; NULL: nowhere */
-    k3_progress progress;  /* told "compiling kernels" now and then, since a driver can take minutes; may be NULL */
+    const char *cache_dir;   /* where a device keeps compiled kernels between runs; NULL: nowhere */
+    const char *kernels_dir; /* files <stem>.metal there replace Metal's kernels, also while it runs; NULL: nowhere */
+    k3_progress progress;    /* told "compiling kernels" now and then, since a driver can take minutes; may be NULL */
     void *user;
 } k3_backend_config;
 
-/* Opens the backend that the name asks for; an unknown name lists what this build has. "auto" takes a GPU that is not software, else the
- * CPU; why there is no GPU is then left in `note` if that is not NULL. */
+/* Opens the backend that the name asks for; an unknown name lists those that exist. "auto" takes a GPU that is not software, else the CPU;
+ * why there is no GPU is then left in `note` if that is not NULL. */
 k3_status k3_backend_open(k3_backend **out, const k3_backend_config *config, char *note, size_t note_size, k3_error *err);
+
+/* One line a device of every backend but the CPU. malloc'd, also when it fails (empty then): K3_E_NOT_FOUND says why there is none. */
+k3_status k3_backend_devices(char **text, k3_error *err);
+
+/* What a backend's name stands for: how it is opened, how its devices are listed; `needs` is what a build without it lacks. */
+typedef struct k3_backend_entry {
+    const char *name, *needs;
+    k3_status (*open)(k3_backend **out, const char *device, const k3_backend_config *config, k3_error *err);
+    k3_status (*list)(char **text, k3_error *err);
+} k3_backend_entry;
+
+/* Takes the place of the built-in entry of that name, before anything is opened: tests bring a Metal to machines that have none. */
+void k3_backend_register(const k3_backend_entry *entry);
 
 /* cpu/cpu.c. level: NULL or "" (best), "scalar", "avx2", "avx512". Of config, threads and exact count. */
 k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_config *config, k3_error *err);
@@ -197,6 +211,11 @@ k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_conf
 k3_status k3_vulkan_open(k3_backend **out, const char *device, const k3_backend_config *config, k3_error *err);
 /* One line a device: number, name, kind, memory, driver. malloc'd. */
 k3_status k3_vulkan_list(char **text, k3_error *err);
+
+/* metal/metal.m. device: NULL or "" (the system's default), a number from the list, or a part of a name. */
+k3_status k3_metal_open(k3_backend **out, const char *device, const k3_backend_config *config, k3_error *err);
+/* One line a device: number, name, kind, memory. malloc'd. */
+k3_status k3_metal_list(char **text, k3_error *err);
 
 /* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
 double k3_cpu_memory_rate(int threads);

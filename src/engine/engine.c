@@ -95,6 +95,7 @@ static k3_status keep_config(k3_engine *engine, const k3_config *config, k3_erro
     engine->config.backend = engine->backend_name = copy_text(config->backend, &failed);
     engine->config.expert_devices = engine->expert_devices = copy_text(config->expert_devices, &failed);
     engine->config.kernel_cache = engine->kernel_cache = copy_text(config->kernel_cache, &failed);
+    engine->config.kernels = engine->kernels = copy_text(config->kernels, &failed);
     return failed ? k3_fail(err, K3_E_NOMEM, "engine: out of memory") : K3_OK;
 }
 
@@ -148,6 +149,7 @@ void k3_engine_close(k3_engine *engine)
     free(engine->backend_name);
     free(engine->expert_devices);
     free(engine->kernel_cache);
+    free(engine->kernels);
     free(engine->sessions);
     free(engine);
 }
@@ -214,14 +216,14 @@ k3_status k3_devices(char **text, k3_error *err)
     k3_error why = {K3_OK, ""};
     *text = NULL;
     K3_TRY(k3_backend_open(&cpu, &(k3_backend_config){.name = "cpu"}, NULL, 0, err));
-    k3_status status = k3_vulkan_list(&list, &why);
-    const char *line = cpu->describe(cpu), *gpus = status == K3_OK && *list ? list : "";
-    size_t size = strlen(gpus) + strlen(line) + sizeof why.text + 16;
-    *text = malloc(size);
-    if (*text && *gpus)
-        snprintf(*text, size, "%scpu  %s\n", gpus, line);
+    k3_status status = k3_backend_devices(&list, &why);
+    const char *line = cpu->describe(cpu);
+    size_t size = (list ? strlen(list) : 0) + strlen(line) + sizeof why.text + 32;
+    *text = list ? malloc(size) : NULL;
+    if (*text && status == K3_OK)
+        snprintf(*text, size, "%scpu  %s\n", list, line);
     else if (*text)
-        snprintf(*text, size, "no GPU: %s\ncpu  %s\n", status == K3_OK ? "Vulkan finds no device" : why.text, line);
+        snprintf(*text, size, "no GPU: %s\ncpu  %s\n", why.text, line);
     cpu->close(cpu);
     free(list);
     return *text ? K3_OK : k3_fail(err, K3_E_NOMEM, "devices: out of memory");

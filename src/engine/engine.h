@@ -31,7 +31,7 @@ struct k3_engine {
     const k3_hparams *hp;
     k3_vocab *vocab;  /* NULL without tiktoken.model */
     k3_config config; /* as opened; its names are these copies */
-    char *backend_name, *expert_devices, *kernel_cache;
+    char *backend_name, *expert_devices, *kernel_cache, *kernels;
     k3_backend_opener open_backend;
     k3_packing packing;
     k3_session **sessions; /* [n_sessions], all that are open */

@@ -97,6 +97,7 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
                                  .self_test = 1,
                                  .vram = c->vram,
                                  .cache_dir = c->kernel_cache,
+                                 .kernels_dir = c->kernels,
                                  .progress = c->progress,
                                  .user = c->user};
     char note[sizeof engine->note];
