@@ -97,7 +97,7 @@ function(k3_add_metal_harness)
   add_library(k3_metal_harness STATIC ${sources} ${fakes})
   target_include_directories(k3_metal_harness PUBLIC ${tests}/metal/include ${tests})
   target_compile_definitions(k3_metal_harness PRIVATE K3_FAKE_METAL_CACHE="${CMAKE_BINARY_DIR}/msl")
-  target_compile_options(k3_metal_harness PUBLIC $<$<COMPILE_LANGUAGE:OBJC>:-fobjc-runtime=gcc>)
+  target_compile_options(k3_metal_harness PUBLIC "$<$<COMPILE_LANGUAGE:OBJC>:-fobjc-runtime=gcc;-fconstant-string-class=NSConstantString>")
   target_link_libraries(k3_metal_harness PUBLIC k3_backend k3_msl objc)
 
   file(GLOB fake_tests CONFIGURE_DEPENDS ${tests}/metal/test_fake_*.m)
