@@ -49,8 +49,6 @@ int k3_mt_begin(k3_gpu *gpu, int batch)
 {
     k3_mt *mt = k3_mt_of(gpu);
     k3_mt_commands *commands = &mt->commands[batch];
-    if (lost(mt))
-        return 0;
     drop(commands);
     k3_mt_reload(mt);
     @autoreleasepool {

@@ -208,15 +208,7 @@ void k3_mt_reload(k3_mt *mt)
 
 /* ---- pipelines --------------------------------------------------------------------------------------------------- */
 
-static int is_in_use(const k3_mt *mt, k3_gpu_shader shader)
-{
-    const k3_mt_pipeline *p = mt->pipelines;
-    while (p && p->wanted.shader != shader)
-        p = p->next;
-    return p != NULL;
-}
-
-/* nil and the reason. A file that is no good when it is first wanted is done without. */
+/* nil and the reason. A file that is no good for it is done without. */
 static id<MTLComputePipelineState> state_for(k3_mt *mt, const k3_mt_pipeline *p, char *why, size_t size)
 {
     k3_gpu_shader shader = p->wanted.shader;
@@ -228,7 +220,7 @@ static id<MTLComputePipelineState> state_for(k3_mt *mt, const k3_mt_pipeline *p,
         of->library = load(mt, shader, of->from_file, why, size);
     }
     id<MTLComputePipelineState> state = of->library ? new_state(mt, of->library, name, &p->wanted, p->threads, why, size) : nil;
-    if (state || !of->from_file || is_in_use(mt, shader))
+    if (state || !of->from_file)
         return state;
     refuse(mt, shader, why);
     [of->library release];
