@@ -17,7 +17,7 @@ enum { FIBER_OF_ITS_OWN = 0 };
 #define MSL_FOR_KERNELS __attribute__((visibility("default")))
 
 typedef struct msl_slot {
-    uint64_t words[8];
+    _Alignas(16) uint64_t words[8]; /* vectors of 16 bytes are laid down here */
 } msl_slot;
 
 typedef struct msl_seat {
