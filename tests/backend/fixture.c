@@ -1,19 +1,23 @@
 #include "fixture.h"
+#include "support/metal_harness.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const level_names[N_LEVELS] = {"scalar", "avx2", "avx512", "avx2+exact", "avx512+exact", "vulkan", "vulkan+exact"};
+const char *const level_names[N_LEVELS] = {"scalar", "avx2",         "avx512", "avx2+exact", "avx512+exact",
+                                           "vulkan", "vulkan+exact", "metal",  "metal+exact"};
 
 k3_backend *open_level(const char *level, int threads)
 {
     k3_backend *be;
     k3_error err;
     char name[32];
-    int vulkan = strncmp(level, "vulkan", 6) == 0;
-    snprintf(name, sizeof name, "%s%.*s", vulkan ? "" : "cpu:", (int)strcspn(level, "+"), level);
+    int vulkan = strncmp(level, "vulkan", 6) == 0, metal = strncmp(level, "metal", 5) == 0;
+    if (metal && !metal_harness())
+        return NULL;
+    snprintf(name, sizeof name, "%s%.*s", vulkan || metal ? "" : "cpu:", (int)strcspn(level, "+"), level);
     k3_backend_config config = {.name = name, .threads = threads, .exact = strchr(level, '+') != NULL};
     k3_status status = k3_backend_open(&be, &config, NULL, 0, &err);
     if (vulkan && status != K3_OK) {

@@ -13,11 +13,11 @@
 #include <cmocka.h>
 
 /* CPU levels, then devices. */
-enum { N_CPU_LEVELS = 5, N_LEVELS = 7 };
+enum { N_CPU_LEVELS = 5, N_LEVELS = 9 };
 extern const char *const level_names[N_LEVELS];
 
-/* A level, or a level with "+exact": its kernels of exact mode. "vulkan" is the best device, a software one if there is no other. NULL if
- * this machine lacks the level: a skip that the caller counts. Any other trouble fails the test. */
+/* A level, or a level with "+exact": its kernels of exact mode. "vulkan" is the best device, a software one if there is no other; "metal"
+ * that of tests/metal. NULL if this machine lacks the level: a skip that the caller counts. Any other trouble fails the test. */
 k3_backend *open_level(const char *level, int threads);
 /* Reports a kept failure as a test failure. */
 void must_sync(k3_backend *be);

@@ -4,6 +4,7 @@
 #include "golden_ops.h"
 
 #include "base/os.h"
+#include "support/metal_harness.h"
 #include "support/vulkan_layers.h"
 
 #include <math.h>
@@ -165,6 +166,12 @@ static void coverage_page_lists_every_op_and_type(void **state)
     free(text);
 }
 
+static void metal_was_silent(void **state)
+{
+    (void)state;
+    metal_was_used_well();
+}
+
 static void validation_was_silent(void **state)
 {
     (void)state;
@@ -185,14 +192,14 @@ static void write_results(const char *program)
         return;
     for (int i = 0; i < n_results; i++)
         fprintf(f, "%s\t%s\t%s%s\t%s\t%d\t%.3g\t%.3g\n", results[i].op, results[i].type,
-                strncmp(results[i].level, "vulkan", 6) ? "cpu:" : "", results[i].level, results[i].many ? "many" : "one",
-                results[i].n_cases, results[i].error, results[i].tolerance);
+                strncmp(results[i].level, "vulkan", 6) && strncmp(results[i].level, "metal", 5) ? "cpu:" : "", results[i].level,
+                results[i].many ? "many" : "one", results[i].n_cases, results[i].error, results[i].tolerance);
     fclose(f);
 }
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[N_GOLDEN_OPS + 3] = {cmocka_unit_test(no_op_is_missing),
+    struct CMUnitTest tests[N_GOLDEN_OPS + 4] = {cmocka_unit_test(no_op_is_missing),
                                                  cmocka_unit_test(coverage_page_lists_every_op_and_type)};
     int n = argc < 2 ? 2 : 0;
     layers = vulkan_use_layers(VULKAN_VALIDATION);
@@ -202,6 +209,7 @@ int main(int argc, char **argv)
         if (argc < 2 || strcmp(argv[1], golden_ops[i].name) == 0)
             tests[n++] = (struct CMUnitTest){golden_ops[i].name, op_meets_its_golden_file, NULL, NULL, (void *)(uintptr_t)&golden_ops[i]};
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(validation_was_silent);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(metal_was_silent);
     int failed = _cmocka_run_group_tests("ops against golden files", tests, (size_t)n, NULL, NULL);
     if (argc < 2)
         write_results(argv[0]);
