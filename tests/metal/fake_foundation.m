@@ -14,6 +14,16 @@ extern Class objc_lookUpClass(const char *name);
 extern id object_dispose(id object);
 extern const char *sel_getName(SEL selector);
 
+#if __has_feature(address_sanitizer)
+#include <sanitizer/lsan_interface.h>
+
+/* The runtime's own tables stay; objects come from elsewhere. */
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:objc_malloc\n";
+}
+#endif
+
 /* Sits behind the fields of each object: constant strings are laid out by the compiler and leave no room in front. */
 typedef struct head {
     struct head *next, *previous;
