@@ -23,23 +23,23 @@ uint channel(uint k)
     return 4u * (gl_LocalInvocationID.x + k * gl_WorkGroupSize.x);
 }
 
-/* Sums over the workgroup of the dot products and squares of AT_ONCE sources. */
-shared vec3 dots[K3_MAX_SUBGROUPS], squares[K3_MAX_SUBGROUPS];
+/* Sums over the workgroup of the dot products and squares of AT_ONCE sources. Calls use two sets of slots in turn, so that one barrier a call
+ * is enough. */
+shared vec3 dots[2][K3_MAX_SUBGROUPS], squares[2][K3_MAX_SUBGROUPS];
 
-void sum_both(inout vec3 dot_s, inout vec3 square)
+void sum_both(inout vec3 dot_s, inout vec3 square, uint set)
 {
     vec3 part_dot = subgroupAdd(dot_s), part_square = subgroupAdd(square);
     if (subgroupElect()) {
-        dots[gl_SubgroupID] = part_dot;
-        squares[gl_SubgroupID] = part_square;
+        dots[set][gl_SubgroupID] = part_dot;
+        squares[set][gl_SubgroupID] = part_square;
     }
     barrier();
     dot_s = square = vec3(0.0);
     for (uint i = 0u; i < gl_NumSubgroups; i++) {
-        dot_s += dots[i];
-        square += squares[i];
+        dot_s += dots[set][i];
+        square += squares[set][i];
     }
-    barrier();
 }
 
 void main()
@@ -65,7 +65,7 @@ void main()
                 square[j] += dot(x[j][k], x[j][k]);
             }
         }
-        sum_both(dot_s, square);
+        sum_both(dot_s, square, first / AT_ONCE % 2u);
         vec3 score = dot_s / sqrt(square / float(a.C) + a.eps);
         float before = largest;
         [[unroll]] for (uint j = 0u; j < AT_ONCE; j++)

@@ -25,7 +25,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer U32x4 { uve
 const uint K3_MAX_SUBGROUPS = 128;
 shared float k3_slots[K3_MAX_SUBGROUPS];
 
-/* The sum of x over the workgroup, the same in all of it. To be called by all invocations; a barrier before and after. */
+/* The sum of x over the workgroup, the same in all of it. To be called by all invocations, with a barrier in it. A second sum or maximum in
+ * one kernel would need one more, before it. */
 float k3_group_sum(float x)
 {
     float part = subgroupAdd(x);
@@ -35,7 +36,6 @@ float k3_group_sum(float x)
     float sum = 0.0;
     for (uint i = 0; i < gl_NumSubgroups; i++)
         sum += k3_slots[i];
-    barrier();
     return sum;
 }
 
@@ -48,7 +48,6 @@ float k3_group_max(float x)
     float most = k3_slots[0];
     for (uint i = 1; i < gl_NumSubgroups; i++)
         most = max(most, k3_slots[i]);
-    barrier();
     return most;
 }
 #endif

@@ -30,7 +30,7 @@ void main()
 
     uint64_t row = run.cache + (BF16 != 0u ? 2ul : 4ul) * width * (run.pos + t);
     for (uint c = 2u * gl_LocalInvocationID.x; c < width; c += 2u * gl_WorkGroupSize.x) {
-        float pair[2] = {0.0, 0.0};
+        vec2 pair = vec2(0.0);
         for (uint i = 0u; i < 2u && c + i < width; i++)
             pair[i] = c + i < a.kv ? from.at[c + i] * inverse * w.at[c + i] : from.at[c + i];
         if (BF16 != 0u) {

@@ -10,11 +10,12 @@ const uint SLICES = 256 / QUADS;
 const uint CHUNK = 128; /* rows of W_k whose q is in shared memory */
 const uint AT_ONCE = 8; /* rows of W_k whose words a thread waits for together; CHUNK is a multiple of AT_ONCE * SLICES */
 
-shared vec4 q_shared[CHUNK * 2]; /* [row of W_k, row of activations], times the scales; 0 past the last row of W_k */
-shared vec4 sums[256];
+/* Both are used two in turn, so that one barrier a turn is enough. */
+shared vec4 q_shared[2][CHUNK * 2]; /* [row of W_k, row of activations], times the scales; 0 past the last row of W_k */
+shared vec4 sums[2][256];
 
 /* q of ROWS rows of activations for CHUNK rows of W_k from `first` on. */
-void stage(uint h, uint t0, uint first)
+void stage(uint h, uint t0, uint first, uint set)
 {
     for (uint i = gl_LocalInvocationID.x; i < CHUNK * ROWS; i += gl_WorkGroupSize.x) {
         uint r = i % CHUNK, t = i / CHUNK;
@@ -22,7 +23,7 @@ void stage(uint h, uint t0, uint first)
         if (t0 + t < a.T && first + r < a.nope)
             q = F32(a.x + 4ul * ((t0 + t) * a.heads + h) * (a.nope + a.rope)).at[first + r] * a.scale *
                 k3_scale_of(k3_row_of(h * (a.nope + a.v) + first + r));
-        q_shared[r * 2u + t / 4u][t % 4u] = q;
+        q_shared[set][r * 2u + t / 4u][t % 4u] = q;
     }
 }
 
@@ -52,8 +53,8 @@ void main()
     [[unroll]] for (uint t = 0u; t < ROWS; t++)
         sum[t] = vec4(0.0);
     for (uint first = 0u; first < a.nope; first += CHUNK) {
-        barrier();
-        stage(h, t0, first);
+        uint set = first / CHUNK % 2u;
+        stage(h, t0, first, set);
         barrier();
         uint n = min(CHUNK, a.nope - first);
         for (uint r = slice; r < n && c < a.kv; r += AT_ONCE * SLICES) {
@@ -62,18 +63,17 @@ void main()
                 w[i] = k3_weights4(k3_row_of(h * (a.nope + a.v) + first + min(r + i * SLICES, n - 1u)), c);
             [[unroll]] for (uint i = 0u; i < AT_ONCE; i++) {
                 [[unroll]] for (uint t = 0u; t < ROWS; t++)
-                    sum[t] += q_shared[(r + i * SLICES) * 2u + t / 4u][t % 4u] * w[i];
+                    sum[t] += q_shared[set][(r + i * SLICES) * 2u + t / 4u][t % 4u] * w[i];
             }
         }
     }
     [[unroll]] for (uint t = 0u; t < ROWS; t++) {
-        barrier();
-        sums[gl_LocalInvocationID.x] = sum[t];
+        sums[t % 2u][gl_LocalInvocationID.x] = sum[t];
         barrier();
         if (slice == t % SLICES && t0 + t < a.T && c < a.kv) {
-            vec4 y = sums[quad];
+            vec4 y = sums[t % 2u][quad];
             for (uint s = 1u; s < SLICES; s++)
-                y += sums[s * QUADS + quad];
+                y += sums[t % 2u][s * QUADS + quad];
             if (c + 4u <= a.kv)
                 F32x4(query_at(h, t0 + t)).at[c / 4u] = y;
             else

@@ -54,17 +54,18 @@ void main()
         uint place = job.y + min(x0 + thread / 8u, job.z - 1u);
         uint x_row = down ? place : U32(a.pair_at).at[place] / a.pairs_a_row;
         uint64_t x = a.x + 4ul * x_row * a.cols;
-        float sum[4][2] = float[][](float[](0.0, 0.0), float[](0.0, 0.0), float[](0.0, 0.0), float[](0.0, 0.0));
+        vec2 sum[4];
+        [[unroll]] for (uint q = 0; q < 4u; q++)
+            sum[q] = vec2(0.0);
         for (uint block = 0; block < n_blocks; block++) {
             barrier();
             load_tiles(thread, block, codes, scales, row * n_blocks, x);
             barrier();
             for (uint c = 0; c < COLUMNS; c++) {
-                float xs[2] = float[](x_tile[j * STRIDE + c], x_tile[(j + 16u) * STRIDE + c]);
+                vec2 xs = vec2(x_tile[j * STRIDE + c], x_tile[(j + 16u) * STRIDE + c]);
                 [[unroll]] for (uint q = 0; q < 4u; q++) {
                     float w = w_tile[(i + 16u * q) * STRIDE + c];
-                    sum[q][0] = fma(w, xs[0], sum[q][0]);
-                    sum[q][1] = fma(w, xs[1], sum[q][1]);
+                    sum[q] = fma(vec2(w), xs, sum[q]);
                 }
             }
         }

@@ -18,7 +18,7 @@ const uint THREADS = 256, MOST_EXPERTS = 4096, MOST_CHOSEN = 64, NOBODY = 0xffff
 shared uint score[MOST_EXPERTS]; /* 0: taken */
 shared uvec2 best_of[2][K3_MAX_SUBGROUPS];
 shared float chosen[MOST_CHOSEN];
-shared uint damaged;
+shared uint damaged[K3_MAX_SUBGROUPS];
 
 /* Floats as integers of the same order. */
 uint ordered(float x)
@@ -63,17 +63,20 @@ void main()
 {
     uint thread = gl_LocalInvocationIndex, row = gl_WorkGroupID.x;
     F32 logits = F32(a.logits + 4ul * row * a.E), bias = F32(a.bias);
-    if (thread == 0u)
-        damaged = 0u;
-    barrier();
+    uint bad = 0u;
     for (uint e = thread; e < a.E; e += THREADS) {
         float x = logits.at[e], biased = k3_sigma(x) + bias.at[e];
         score[e] = ordered(biased);
         if (is_nan(x) || is_nan(biased))
-            damaged = 1u;
+            bad = 1u;
     }
+    bad = subgroupMax(bad);
+    if (subgroupElect())
+        damaged[gl_SubgroupID] = bad;
     barrier();
-    if (damaged != 0u) { /* ids stay inside the table, so that what follows is harmless until the fault is seen */
+    for (uint i = 0; i < gl_NumSubgroups; i++)
+        bad |= damaged[i];
+    if (bad != 0u) { /* ids stay inside the table, so that what follows is harmless until the fault is seen */
         if (thread == 0u)
             U32(a.fault).at[0] = a.fault_code;
         for (uint e = thread; e < a.E; e += THREADS)

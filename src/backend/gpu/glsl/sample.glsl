@@ -101,26 +101,22 @@ uint64_t weight_of(uint64_t distance)
 
 shared uint64_t now_kept, now_goal, now_above;
 shared uint now_n_above, now_prefix, now_best, now_rank;
-shared uint64_t scan_mass[LANES];
-shared uint scan_count[LANES];
+shared uint64_t scan_mass[2][LANES];
+shared uint scan_count[2][LANES];
 
-/* The sums over lanes 0 .. own. A barrier before and after. */
+/* The sums over lanes 0 .. own. Rounds, an even number, use two sets of slots in turn, so that one barrier a round is enough. */
 void scan_lanes(inout uint64_t mass, inout uint count)
 {
-    uint lane = gl_LocalInvocationID.x;
-    for (uint reach = 1u; reach < LANES; reach *= 2u) {
-        scan_mass[lane] = mass;
-        scan_count[lane] = count;
+    uint lane = gl_LocalInvocationID.x, set = 0u;
+    for (uint reach = 1u; reach < LANES; reach *= 2u, set ^= 1u) {
+        scan_mass[set][lane] = mass;
+        scan_count[set][lane] = count;
         barrier();
         if (lane >= reach) {
-            mass += scan_mass[lane - reach];
-            count += scan_count[lane - reach];
+            mass += scan_mass[set][lane - reach];
+            count += scan_count[set][lane - reach];
         }
-        barrier();
     }
-    scan_mass[lane] = mass;
-    scan_count[lane] = count;
-    barrier();
 }
 
 uint64_t histogram_at(uint step)
@@ -166,9 +162,11 @@ void descend(uint step, uint search, uint bits, bool begins)
     uint64_t mass_to = mass;
     uint count_to = count;
     scan_lanes(mass_to, count_to);
-    if (begins && lane == 0u)
-        begin_search(search, scan_mass[LANES - 1u]);
-    barrier();
+    if (begins) {
+        if (lane == LANES - 1u)
+            begin_search(search, mass_to);
+        barrier();
+    }
     bool by_count = search == K3_SAMPLE_TOP_K;
     uint64_t above = now_above + mass_to - mass, goal = now_goal;
     uint n_above = now_n_above + count_to - count, prefix = now_prefix;
@@ -226,7 +224,6 @@ void first_state()
     /* The best of a greedy row is what its search would find. */
     if (gl_LocalInvocationID.x == 0u)
         now_prefix = now_best;
-    barrier();
 }
 
 /* The state of this step out of the one before and its histogram. All workgroups of a row compute the same; the first leaves it to the next
@@ -252,7 +249,6 @@ void advance()
         descend(a.step - 1u, a.finish, 10u, false);
         if (first_lane)
             finish_search(a.finish);
-        barrier();
     }
     if (wanted(a.search))
         descend(a.digit == 1u ? 0u : a.step - 1u, a.search, 11u, a.digit == 1u);

@@ -40,7 +40,6 @@ void main()
         n[j] = BINS_A_LANE * lane + j < a.groups ? ties.at[BINS_A_LANE * lane + j] : 0u;
     find(n);
     uint from = found * K3_SAMPLE_GROUP;
-    barrier();
     [[unroll]] for (uint j = 0u; j < BINS_A_LANE; j++) {
         uint i = from + BINS_A_LANE * lane + j;
         n[j] = i < a.V && key_at(i) == key ? 1u : 0u;

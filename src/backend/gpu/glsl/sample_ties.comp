@@ -10,8 +10,7 @@ void main()
     uint lane = gl_LocalInvocationID.x, from = gl_WorkGroupID.x * K3_SAMPLE_GROUP, own = 0u;
     if (lane == 0u)
         ties = 0u;
-    advance();
-    barrier();
+    advance(); /* with a barrier in it */
     for (uint i = from + lane; i < min(from + K3_SAMPLE_GROUP, a.V); i += LANES)
         own += key_at(i) == now_prefix ? 1u : 0u;
     atomicAdd(ties, own);

@@ -118,25 +118,24 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void sum_both(thread float3& dot_s, thread float3& square, threadgroup float3 (&dots)[128], thread uint& gl_SubgroupID, threadgroup float3 (&squares)[128], thread uint& gl_NumSubgroups)
+void sum_both(thread float3& dot_s, thread float3& square, thread const uint& set, threadgroup float3 (&dots)[2][128], thread uint& gl_SubgroupID, threadgroup float3 (&squares)[2][128], thread uint& gl_NumSubgroups)
 {
     float3 part_dot = simd_sum(dot_s);
     float3 part_square = simd_sum(square);
     bool _3 = simd_is_first();
     if (_3)
     {
-        dots[gl_SubgroupID] = part_dot;
-        squares[gl_SubgroupID] = part_square;
+        dots[set][gl_SubgroupID] = part_dot;
+        squares[set][gl_SubgroupID] = part_square;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     square = float3(0.0);
     dot_s = float3(0.0);
     for (uint i = 0u; i < gl_NumSubgroups; i++)
     {
-        dot_s += dots[i];
-        square += squares[i];
+        dot_s += dots[set][i];
+        square += squares[set][i];
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 static inline __attribute__((always_inline))
@@ -162,8 +161,8 @@ void k3_store4(thread const ulong& at, thread const uint& i, thread const uint& 
 
 kernel void attnres_mix(constant Push& _4 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
-    threadgroup float3 dots[128];
-    threadgroup float3 squares[128];
+    threadgroup float3 dots[2][128];
+    threadgroup float3 squares[2][128];
     threadgroup float k3_slots[128];
     device U64* sources = reinterpret_cast<device U64*>(_4.a.sources);
     ulong row = (ulong(gl_WorkGroupID.x) * ulong(_4.a.C)) * 4ul;
@@ -217,7 +216,8 @@ kernel void attnres_mix(constant Push& _4 [[buffer(0)]], uint3 gl_LocalInvocatio
         }
         float3 param_8 = dot_s;
         float3 param_9 = square;
-        sum_both(param_8, param_9, dots, gl_SubgroupID, squares, gl_NumSubgroups);
+        uint param_10 = (first / 3u) % 2u;
+        sum_both(param_8, param_9, param_10, dots, gl_SubgroupID, squares, gl_NumSubgroups);
         dot_s = param_8;
         square = param_9;
         float3 score = dot_s / sqrt((square / float3(float(_4.a.C))) + float3(_4.a.eps));
@@ -260,12 +260,12 @@ kernel void attnres_mix(constant Push& _4 [[buffer(0)]], uint3 gl_LocalInvocatio
     }
     for (uint k_5 = 0u; k_5 < 4u; k_5++)
     {
-        uint param_10 = k_5;
-        ulong param_11 = _4.a.y + row;
-        uint param_12 = channel(param_10, gl_LocalInvocationID);
-        uint param_13 = _4.a.C;
-        float4 param_14 = mixture[k_5] / float4(total);
-        k3_store4(param_11, param_12, param_13, param_14);
+        uint param_11 = k_5;
+        ulong param_12 = _4.a.y + row;
+        uint param_13 = channel(param_11, gl_LocalInvocationID);
+        uint param_14 = _4.a.C;
+        float4 param_15 = mixture[k_5] / float4(total);
+        k3_store4(param_12, param_13, param_14, param_15);
     }
 }
 

@@ -56,7 +56,6 @@ float k3_group_max(thread const float& x, threadgroup float (&k3_slots)[128], th
     {
         most = fast::max(most, k3_slots[i]);
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
     return most;
 }
 

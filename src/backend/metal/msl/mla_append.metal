@@ -1,49 +1,10 @@
 // Made by tools/metal/generate.sh from glsl/mla_append.comp, do not edit: threads 256
 #pragma clang diagnostic ignored "-Wmissing-prototypes"
-#pragma clang diagnostic ignored "-Wmissing-braces"
 
 #include <metal_stdlib>
 #include <simd/simd.h>
 
 using namespace metal;
-
-template<typename T, size_t Num>
-struct spvUnsafeArray
-{
-    T elements[Num ? Num : 1];
-    
-    thread T& operator [] (size_t pos) thread
-    {
-        return elements[pos];
-    }
-    constexpr const thread T& operator [] (size_t pos) const thread
-    {
-        return elements[pos];
-    }
-    
-    device T& operator [] (size_t pos) device
-    {
-        return elements[pos];
-    }
-    constexpr const device T& operator [] (size_t pos) const device
-    {
-        return elements[pos];
-    }
-    
-    constexpr const constant T& operator [] (size_t pos) const constant
-    {
-        return elements[pos];
-    }
-    
-    threadgroup T& operator [] (size_t pos) threadgroup
-    {
-        return elements[pos];
-    }
-    constexpr const threadgroup T& operator [] (size_t pos) const threadgroup
-    {
-        return elements[pos];
-    }
-};
 
 struct MlaRuns;
 struct F32;
@@ -131,8 +92,6 @@ struct U32
 
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
 
-constant spvUnsafeArray<float, 2> _4 = spvUnsafeArray<float, 2>({ 0.0, 0.0 });
-
 static inline __attribute__((always_inline))
 k3_mla_run k3_mla_run_of(thread const k3_mla_runs& runs, thread const uint& i)
 {
@@ -148,8 +107,8 @@ static inline __attribute__((always_inline))
 float k3_group_sum(thread const float& x, threadgroup float (&k3_slots)[128], thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups)
 {
     float part = simd_sum(x);
-    bool _5 = simd_is_first();
-    if (_5)
+    bool _4 = simd_is_first();
+    if (_4)
     {
         k3_slots[gl_SubgroupID] = part;
     }
@@ -159,7 +118,6 @@ float k3_group_sum(thread const float& x, threadgroup float (&k3_slots)[128], th
     {
         sum += k3_slots[i];
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
     return sum;
 }
 
@@ -168,79 +126,79 @@ uint bf16_of(thread const float& x)
 {
     uint u = as_type<uint>(x);
     bool nan = (u & 2147483647u) > 2139095040u;
-    uint _6;
+    uint _5;
     if (nan)
     {
-        _6 = (u >> uint(16)) | 64u;
+        _5 = (u >> uint(16)) | 64u;
     }
     else
     {
-        _6 = ((u + 32767u) + ((u >> uint(16)) & 1u)) >> uint(16);
+        _5 = ((u + 32767u) + ((u >> uint(16)) & 1u)) >> uint(16);
     }
-    return _6;
+    return _5;
 }
 
-kernel void mla_append(constant Push& _7 [[buffer(0)]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
+kernel void mla_append(constant Push& _6 [[buffer(0)]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
 {
     threadgroup float k3_slots[128];
     threadgroup uint k3_tile_run;
     k3_mla_runs param;
-    param.table = _7.a.runs.table;
-    param.only.cache = _7.a.runs.only.cache;
-    param.only.pos = _7.a.runs.only.pos;
-    param.only.row = _7.a.runs.only.row;
-    param.only.n = _7.a.runs.only.n;
-    param.only.first = _7.a.runs.only.first;
-    param.n = _7.a.runs.n;
-    param.pad = _7.a.runs.pad;
+    param.table = _6.a.runs.table;
+    param.only.cache = _6.a.runs.only.cache;
+    param.only.pos = _6.a.runs.only.pos;
+    param.only.row = _6.a.runs.only.row;
+    param.only.n = _6.a.runs.only.n;
+    param.only.first = _6.a.runs.only.first;
+    param.n = _6.a.runs.n;
+    param.pad = _6.a.runs.pad;
     uint param_1 = gl_WorkGroupID.y;
     k3_mla_run run = k3_mla_run_of(param, param_1);
-    uint width = _7.a.kv + _7.a.rope;
+    uint width = _6.a.kv + _6.a.rope;
     uint t = gl_WorkGroupID.x;
     if (t >= run.n)
     {
         return;
     }
-    device F32* from = reinterpret_cast<device F32*>(_7.a.ckv + ((4ul * ulong(width)) * ulong(run.row + t)));
-    device F32* w = reinterpret_cast<device F32*>(_7.a.w);
+    device F32* from = reinterpret_cast<device F32*>(_6.a.ckv + ((4ul * ulong(width)) * ulong(run.row + t)));
+    device F32* w = reinterpret_cast<device F32*>(_6.a.w);
     float square = 0.0;
-    for (uint c = gl_LocalInvocationID.x; c < _7.a.kv; c += 256u)
+    for (uint c = gl_LocalInvocationID.x; c < _6.a.kv; c += 256u)
     {
         square += (from->at[c] * from->at[c]);
     }
     float param_2 = square;
-    float _8 = k3_group_sum(param_2, k3_slots, gl_SubgroupID, gl_NumSubgroups);
-    float _inverse = 1.0 / sqrt((_8 / float(_7.a.kv)) + _7.a.eps);
+    float _7 = k3_group_sum(param_2, k3_slots, gl_SubgroupID, gl_NumSubgroups);
+    float _inverse = 1.0 / sqrt((_7 / float(_6.a.kv)) + _6.a.eps);
     ulong row = run.cache + ((_2 * ulong(width)) * ulong(run.pos + t));
-    uint _9 = 2u * gl_LocalInvocationID.x;
-    float _10;
-    for (uint c_1 = _9; c_1 < width; c_1 += 512u)
+    uint _8 = 2u * gl_LocalInvocationID.x;
+    float _9;
+    for (uint c_1 = _8; c_1 < width; c_1 += 512u)
     {
-        spvUnsafeArray<float, 2> pair = spvUnsafeArray<float, 2>({ 0.0, 0.0 });
+        float2 pair = float2(0.0);
         uint i = 0u;
         for (;;)
         {
-            bool _11 = i < 2u;
-            bool _12;
-            if (_11)
+            bool _10 = i < 2u;
+            bool _11;
+            if (_10)
             {
-                _12 = (c_1 + i) < width;
+                _11 = (c_1 + i) < width;
             }
             else
             {
-                _12 = _11;
+                _11 = _10;
             }
-            if (_12)
+            if (_11)
             {
-                if ((c_1 + i) < _7.a.kv)
+                if ((c_1 + i) < _6.a.kv)
                 {
-                    _10 = (from->at[c_1 + i] * _inverse) * w->at[c_1 + i];
+                    _9 = (from->at[c_1 + i] * _inverse) * w->at[c_1 + i];
                 }
                 else
                 {
-                    _10 = from->at[c_1 + i];
+                    _9 = from->at[c_1 + i];
                 }
-                pair[i] = _10;
+                pair[i] = _9;
                 i++;
                 continue;
             }
@@ -251,16 +209,16 @@ kernel void mla_append(constant Push& _7 [[buffer(0)]], uint gl_SubgroupID [[sim
         }
         if (_3)
         {
-            float param_3 = pair[0];
-            float param_4 = pair[1];
+            float param_3 = pair.x;
+            float param_4 = pair.y;
             (reinterpret_cast<device U32*>(row))->at[c_1 / 2u] = bf16_of(param_3) | (bf16_of(param_4) << uint(16));
         }
         else
         {
-            (reinterpret_cast<device F32*>(row))->at[c_1] = pair[0];
+            (reinterpret_cast<device F32*>(row))->at[c_1] = pair.x;
             if ((c_1 + 1u) < width)
             {
-                (reinterpret_cast<device F32*>(row))->at[c_1 + 1u] = pair[1];
+                (reinterpret_cast<device F32*>(row))->at[c_1 + 1u] = pair.y;
             }
         }
     }

@@ -181,36 +181,36 @@ ulong k3_scale_at(thread const k3_mat_args& m, thread const uint& row)
 }
 
 static inline __attribute__((always_inline))
-k3_row k3_row_of(thread uint& row, constant Push& v_635)
+k3_row k3_row_of(thread uint& row, constant Push& v_636)
 {
-    if (row < v_635.a.w.rows)
+    if (row < v_636.a.w.rows)
     {
         k3_mat_args param;
-        param.data = v_635.a.w.data;
-        param.scale = v_635.a.w.scale;
-        param.rows = v_635.a.w.rows;
-        param.cols = v_635.a.w.cols;
-        param.row_bytes = v_635.a.w.row_bytes;
-        param.scale_bytes = v_635.a.w.scale_bytes;
+        param.data = v_636.a.w.data;
+        param.scale = v_636.a.w.scale;
+        param.rows = v_636.a.w.rows;
+        param.cols = v_636.a.w.cols;
+        param.row_bytes = v_636.a.w.row_bytes;
+        param.scale_bytes = v_636.a.w.scale_bytes;
         uint param_1 = row;
         k3_mat_args param_2;
-        param_2.data = v_635.a.w.data;
-        param_2.scale = v_635.a.w.scale;
-        param_2.rows = v_635.a.w.rows;
-        param_2.cols = v_635.a.w.cols;
-        param_2.row_bytes = v_635.a.w.row_bytes;
-        param_2.scale_bytes = v_635.a.w.scale_bytes;
+        param_2.data = v_636.a.w.data;
+        param_2.scale = v_636.a.w.scale;
+        param_2.rows = v_636.a.w.rows;
+        param_2.cols = v_636.a.w.cols;
+        param_2.row_bytes = v_636.a.w.row_bytes;
+        param_2.scale_bytes = v_636.a.w.scale_bytes;
         uint param_3 = row;
         return k3_row{ k3_row_at(param, param_1), k3_scale_at(param_2, param_3) };
     }
-    device MlaParts* parts = reinterpret_cast<device MlaParts*>(v_635.a.parts);
+    device MlaParts* parts = reinterpret_cast<device MlaParts*>(v_636.a.parts);
     uint i = 0u;
-    row -= v_635.a.w.rows;
+    row -= v_636.a.w.rows;
     for (; row >= parts->at[i].rows; i++)
     {
         row -= parts->at[i].rows;
     }
-    return k3_row{ parts->at[i].data + (ulong(row) * ulong(v_635.a.w.row_bytes)), parts->at[i].scale + (ulong(row) * ulong(v_635.a.w.scale_bytes)) };
+    return k3_row{ parts->at[i].data + (ulong(row) * ulong(v_636.a.w.row_bytes)), parts->at[i].scale + (ulong(row) * ulong(v_636.a.w.scale_bytes)) };
 }
 
 static inline __attribute__((always_inline))
@@ -266,18 +266,18 @@ float k3_scale_of(thread const k3_row& row)
 }
 
 static inline __attribute__((always_inline))
-void stage(thread const uint& h, thread const uint& t0, thread const uint& first, constant Push& v_635, thread uint3& gl_LocalInvocationID, threadgroup float4 (&q_shared)[256])
+void stage(thread const uint& h, thread const uint& t0, thread const uint& first, thread const uint& set, constant Push& v_636, thread uint3& gl_LocalInvocationID, threadgroup float4 (&q_shared)[2][256])
 {
     for (uint i = gl_LocalInvocationID.x; i < _18; i += 256u)
     {
         uint r = i % 128u;
         uint t = i / 128u;
         float q = 0.0;
-        bool _21 = (t0 + t) < v_635.a.T;
+        bool _21 = (t0 + t) < v_636.a.T;
         bool _22;
         if (_21)
         {
-            _22 = (first + r) < v_635.a.nope;
+            _22 = (first + r) < v_636.a.nope;
         }
         else
         {
@@ -285,12 +285,12 @@ void stage(thread const uint& h, thread const uint& t0, thread const uint& first
         }
         if (_22)
         {
-            uint param = ((h * (v_635.a.nope + v_635.a.v)) + first) + r;
-            k3_row _23 = k3_row_of(param, v_635);
+            uint param = ((h * (v_636.a.nope + v_636.a.v)) + first) + r;
+            k3_row _23 = k3_row_of(param, v_636);
             k3_row param_1 = _23;
-            q = ((reinterpret_cast<device F32*>(v_635.a.x + ((4ul * ulong(((t0 + t) * v_635.a.heads) + h)) * ulong(v_635.a.nope + v_635.a.rope))))->at[first + r] * v_635.a.scale) * k3_scale_of(param_1);
+            q = ((reinterpret_cast<device F32*>(v_636.a.x + ((4ul * ulong(((t0 + t) * v_636.a.heads) + h)) * ulong(v_636.a.nope + v_636.a.rope))))->at[first + r] * v_636.a.scale) * k3_scale_of(param_1);
         }
-        ((threadgroup float*)&q_shared[(r * 2u) + (t / 4u)])[t % 4u] = q;
+        ((threadgroup float*)&q_shared[set][(r * 2u) + (t / 4u)])[t % 4u] = q;
     }
 }
 
@@ -468,7 +468,7 @@ float k3_code(thread const uint& type, thread const ulong& row, thread const ulo
 }
 
 static inline __attribute__((always_inline))
-float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push& v_635)
+float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push& v_636)
 {
     float4 w = float4(0.0);
     if (_3)
@@ -528,7 +528,7 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
     }
     for (uint i = 0u; i < 4u; i++)
     {
-        if ((c + i) < v_635.a.kv)
+        if ((c + i) < v_636.a.kv)
         {
             uint param_12 = TYPE;
             ulong param_13 = row.codes;
@@ -541,43 +541,43 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
 }
 
 static inline __attribute__((always_inline))
-ulong query_at(thread const uint& h, thread const uint& t, constant Push& v_635)
+ulong query_at(thread const uint& h, thread const uint& t, constant Push& v_636)
 {
-    return v_635.a.y + ((4ul * ((ulong(t) * ulong(v_635.a.heads)) + ulong(h))) * ulong(v_635.a.stride));
+    return v_636.a.y + ((4ul * ((ulong(t) * ulong(v_636.a.heads)) + ulong(h))) * ulong(v_636.a.stride));
 }
 
 static inline __attribute__((always_inline))
-void copy_rope(thread const uint& h, thread const uint& t0, constant Push& v_635, thread uint3& gl_LocalInvocationID)
+void copy_rope(thread const uint& h, thread const uint& t0, constant Push& v_636, thread uint3& gl_LocalInvocationID)
 {
-    uint n = v_635.a.stride - v_635.a.kv;
+    uint n = v_636.a.stride - v_636.a.kv;
     float _28;
     for (uint i = gl_LocalInvocationID.x; i < (ROWS * n); i += 256u)
     {
         uint t = t0 + (i / n);
         uint d = i % n;
-        if (t < v_635.a.T)
+        if (t < v_636.a.T)
         {
             uint param = h;
             uint param_1 = t;
-            if (d < v_635.a.rope)
+            if (d < v_636.a.rope)
             {
-                _28 = v_635.a.scale * (reinterpret_cast<device F32*>(v_635.a.x + ((4ul * ulong((t * v_635.a.heads) + h)) * ulong(v_635.a.nope + v_635.a.rope))))->at[v_635.a.nope + d];
+                _28 = v_636.a.scale * (reinterpret_cast<device F32*>(v_636.a.x + ((4ul * ulong((t * v_636.a.heads) + h)) * ulong(v_636.a.nope + v_636.a.rope))))->at[v_636.a.nope + d];
             }
             else
             {
                 _28 = 0.0;
             }
-            (reinterpret_cast<device F32*>(query_at(param, param_1, v_635)))->at[v_635.a.kv + d] = _28;
+            (reinterpret_cast<device F32*>(query_at(param, param_1, v_636)))->at[v_636.a.kv + d] = _28;
         }
     }
 }
 
-kernel void mla_attend_query(constant Push& v_635 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void mla_attend_query(constant Push& v_636 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
-    threadgroup float4 q_shared[256];
-    threadgroup float4 sums[256];
+    threadgroup float4 q_shared[2][256];
+    threadgroup float4 sums[2][256];
     threadgroup float k3_slots[128];
-    uint blocks = gl_NumWorkGroups.x / v_635.a.heads;
+    uint blocks = gl_NumWorkGroups.x / v_636.a.heads;
     uint h = gl_WorkGroupID.x / blocks;
     uint block = gl_WorkGroupID.x % blocks;
     uint quad = gl_LocalInvocationID.x % QUADS;
@@ -590,15 +590,16 @@ kernel void mla_attend_query(constant Push& v_635 [[buffer(0)]], uint3 gl_LocalI
         sum[t] = float4(0.0);
     }
     spvUnsafeArray<float4, 8> w;
-    for (uint first = 0u; first < v_635.a.nope; first += 128u)
+    for (uint first = 0u; first < v_636.a.nope; first += 128u)
     {
-        threadgroup_barrier(mem_flags::mem_threadgroup);
+        uint set = (first / 128u) % 2u;
         uint param = h;
         uint param_1 = t0;
         uint param_2 = first;
-        stage(param, param_1, param_2, v_635, gl_LocalInvocationID, q_shared);
+        uint param_3 = set;
+        stage(param, param_1, param_2, param_3, v_636, gl_LocalInvocationID, q_shared);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        uint n = min(128u, (v_635.a.nope - first));
+        uint n = min(128u, (v_636.a.nope - first));
         uint r = slice;
         for (;;)
         {
@@ -606,7 +607,7 @@ kernel void mla_attend_query(constant Push& v_635 [[buffer(0)]], uint3 gl_LocalI
             bool _30;
             if (_29)
             {
-                _30 = c < v_635.a.kv;
+                _30 = c < v_636.a.kv;
             }
             else
             {
@@ -616,17 +617,17 @@ kernel void mla_attend_query(constant Push& v_635 [[buffer(0)]], uint3 gl_LocalI
             {
                 for (uint i = 0u; i < 8u; i++)
                 {
-                    uint param_3 = ((h * (v_635.a.nope + v_635.a.v)) + first) + min((r + (i * SLICES)), (n - 1u));
-                    k3_row _31 = k3_row_of(param_3, v_635);
-                    k3_row param_4 = _31;
-                    uint param_5 = c;
-                    w[i] = k3_weights4(param_4, param_5, v_635);
+                    uint param_4 = ((h * (v_636.a.nope + v_636.a.v)) + first) + min((r + (i * SLICES)), (n - 1u));
+                    k3_row _31 = k3_row_of(param_4, v_636);
+                    k3_row param_5 = _31;
+                    uint param_6 = c;
+                    w[i] = k3_weights4(param_5, param_6, v_636);
                 }
                 for (uint i_1 = 0u; i_1 < 8u; i_1++)
                 {
                     for (uint t_1 = 0u; t_1 < ROWS; t_1++)
                     {
-                        sum[t_1] += (w[i_1] * ((threadgroup float*)&q_shared[((r + (i_1 * SLICES)) * 2u) + (t_1 / 4u)])[t_1 % 4u]);
+                        sum[t_1] += (w[i_1] * ((threadgroup float*)&q_shared[set][((r + (i_1 * SLICES)) * 2u) + (t_1 / 4u)])[t_1 % 4u]);
                     }
                 }
                 r += _19;
@@ -640,14 +641,13 @@ kernel void mla_attend_query(constant Push& v_635 [[buffer(0)]], uint3 gl_LocalI
     }
     for (uint t_2 = 0u; t_2 < ROWS; t_2++)
     {
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        sums[gl_LocalInvocationID.x] = sum[t_2];
+        sums[t_2 % 2u][gl_LocalInvocationID.x] = sum[t_2];
         threadgroup_barrier(mem_flags::mem_threadgroup);
         bool _32 = slice == (t_2 % SLICES);
         bool _33;
         if (_32)
         {
-            _33 = (t0 + t_2) < v_635.a.T;
+            _33 = (t0 + t_2) < v_636.a.T;
         }
         else
         {
@@ -656,7 +656,7 @@ kernel void mla_attend_query(constant Push& v_635 [[buffer(0)]], uint3 gl_LocalI
         bool _34;
         if (_33)
         {
-            _34 = c < v_635.a.kv;
+            _34 = c < v_636.a.kv;
         }
         else
         {
@@ -664,33 +664,33 @@ kernel void mla_attend_query(constant Push& v_635 [[buffer(0)]], uint3 gl_LocalI
         }
         if (_34)
         {
-            float4 y = sums[quad];
+            float4 y = sums[t_2 % 2u][quad];
             for (uint s = 1u; s < SLICES; s++)
             {
-                y += sums[(s * QUADS) + quad];
+                y += sums[t_2 % 2u][(s * QUADS) + quad];
             }
-            if ((c + 4u) <= v_635.a.kv)
+            if ((c + 4u) <= v_636.a.kv)
             {
-                uint param_6 = h;
-                uint param_7 = t0 + t_2;
-                (reinterpret_cast<device F32x4*>(query_at(param_6, param_7, v_635)))->at[c / 4u] = y;
+                uint param_7 = h;
+                uint param_8 = t0 + t_2;
+                (reinterpret_cast<device F32x4*>(query_at(param_7, param_8, v_636)))->at[c / 4u] = y;
             }
             else
             {
-                for (uint i_2 = 0u; (c + i_2) < v_635.a.kv; i_2++)
+                for (uint i_2 = 0u; (c + i_2) < v_636.a.kv; i_2++)
                 {
-                    uint param_8 = h;
-                    uint param_9 = t0 + t_2;
-                    (reinterpret_cast<device F32*>(query_at(param_8, param_9, v_635)))->at[c + i_2] = y[i_2];
+                    uint param_9 = h;
+                    uint param_10 = t0 + t_2;
+                    (reinterpret_cast<device F32*>(query_at(param_9, param_10, v_636)))->at[c + i_2] = y[i_2];
                 }
             }
         }
     }
     if (block == 0u)
     {
-        uint param_10 = h;
-        uint param_11 = t0;
-        copy_rope(param_10, param_11, v_635, gl_LocalInvocationID);
+        uint param_11 = h;
+        uint param_12 = t0;
+        copy_rope(param_11, param_12, v_636, gl_LocalInvocationID);
     }
 }
 

@@ -109,9 +109,6 @@ struct U32x4
 
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
 
-constant spvUnsafeArray<float, 2> _3 = spvUnsafeArray<float, 2>({ 0.0, 0.0 });
-constant spvUnsafeArray<spvUnsafeArray<float, 2>, 4> _4 = spvUnsafeArray<spvUnsafeArray<float, 2>, 4>({ spvUnsafeArray<float, 2>({ 0.0, 0.0 }), spvUnsafeArray<float, 2>({ 0.0, 0.0 }), spvUnsafeArray<float, 2>({ 0.0, 0.0 }), spvUnsafeArray<float, 2>({ 0.0, 0.0 }) });
-
 static inline __attribute__((always_inline))
 ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thread const uint& tensor)
 {
@@ -148,16 +145,16 @@ uint k3_scale_byte(thread const ulong& scales, thread const uint& i)
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _5;
+    uint _3;
     if (byte == 0u)
     {
-        _5 = 4194304u;
+        _3 = 4194304u;
     }
     else
     {
-        _5 = byte << uint(23);
+        _3 = byte << uint(23);
     }
-    return as_type<float>(_5);
+    return as_type<float>(_3);
 }
 
 static inline __attribute__((always_inline))
@@ -234,38 +231,38 @@ static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _6;
+    float _4;
     if (a < 0.60000002384185791015625)
     {
-        _6 = x * x;
+        _4 = x * x;
     }
     else
     {
-        _6 = 0.0;
+        _4 = 0.0;
     }
-    float z = _6;
+    float z = _4;
     float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
     p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
     float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
-    float _7;
+    float _5;
     if (a < 0.60000002384185791015625)
     {
-        _7 = x + ((x * z) * p);
+        _5 = x + ((x * z) * p);
     }
     else
     {
-        float _8;
+        float _6;
         if (x < 0.0)
         {
-            _8 = -far;
+            _6 = -far;
         }
         else
         {
-            _8 = far;
+            _6 = far;
         }
-        _7 = _8;
+        _5 = _6;
     }
-    return _7;
+    return _5;
 }
 
 static inline __attribute__((always_inline))
@@ -284,17 +281,17 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _9;
+    float _7;
     if (b2 == 0.0)
     {
-        _9 = u;
+        _7 = u;
     }
     else
     {
         float param = u / b2;
-        _9 = b2 * k3_tanh(param);
+        _7 = b2 * k3_tanh(param);
     }
-    float up = _9;
+    float up = _7;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
@@ -312,61 +309,65 @@ kernel void moe_experts_tile(constant Push& v_492 [[buffer(0)]], uint gl_LocalIn
     uint n_blocks = v_492.a.cols / 32u;
     uint half_row = (thread0 / 4u) % 32u;
     bool second = ((thread0 / 4u) >= 32u) && (!down);
-    uint _10;
+    uint _8;
     if (down)
     {
-        _10 = thread0 / 4u;
+        _8 = thread0 / 4u;
     }
     else
     {
-        _10 = half_row;
+        _8 = half_row;
     }
-    uint row = min((y0 + _10), (v_492.a.rows - 1u));
-    uint _11;
+    uint row = min((y0 + _8), (v_492.a.rows - 1u));
+    uint _9;
     if (down)
     {
-        _11 = 4u;
+        _9 = 4u;
     }
     else
     {
-        _11 = second ? 2u : 0u;
+        _9 = second ? 2u : 0u;
     }
     ulong param = v_492.a.table;
     uint param_1 = job.x;
-    uint param_2 = _11;
+    uint param_2 = _9;
     ulong codes = k3_expert_tensor(param, param_1, param_2) + ((16ul * ulong(row)) * ulong(n_blocks));
-    uint _12;
+    uint _10;
     if (down)
     {
-        _12 = 5u;
+        _10 = 5u;
     }
     else
     {
-        _12 = second ? 3u : 1u;
+        _10 = second ? 3u : 1u;
     }
     ulong param_3 = v_492.a.table;
     uint param_4 = job.x;
-    uint param_5 = _12;
+    uint param_5 = _10;
     ulong scales = k3_expert_tensor(param_3, param_4, param_5);
     uint i = thread0 % 16u;
     uint j = thread0 / 16u;
-    uint _13;
-    uint _14;
-    float _15;
+    uint _11;
+    spvUnsafeArray<float2, 4> sum;
+    uint _12;
+    float _13;
     for (uint x0 = 0u; x0 < job.z; x0 += 32u)
     {
         uint place = job.y + min((x0 + (thread0 / 8u)), (job.z - 1u));
         if (down)
         {
-            _13 = place;
+            _11 = place;
         }
         else
         {
-            _13 = (reinterpret_cast<device U32*>(v_492.a.pair_at))->at[place] / v_492.a.pairs_a_row;
+            _11 = (reinterpret_cast<device U32*>(v_492.a.pair_at))->at[place] / v_492.a.pairs_a_row;
         }
-        uint x_row = _13;
+        uint x_row = _11;
         ulong x = v_492.a.x + ((4ul * ulong(x_row)) * ulong(v_492.a.cols));
-        spvUnsafeArray<spvUnsafeArray<float, 2>, 4> sum = spvUnsafeArray<spvUnsafeArray<float, 2>, 4>({ spvUnsafeArray<float, 2>({ 0.0, 0.0 }), spvUnsafeArray<float, 2>({ 0.0, 0.0 }), spvUnsafeArray<float, 2>({ 0.0, 0.0 }), spvUnsafeArray<float, 2>({ 0.0, 0.0 }) });
+        for (uint q = 0u; q < 4u; q++)
+        {
+            sum[q] = float2(0.0);
+        }
         for (uint block = 0u; block < n_blocks; block++)
         {
             threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -380,14 +381,11 @@ kernel void moe_experts_tile(constant Push& v_492 [[buffer(0)]], uint gl_LocalIn
             threadgroup_barrier(mem_flags::mem_threadgroup);
             for (uint c = 0u; c < 32u; c++)
             {
-                spvUnsafeArray<float, 2> _16 = spvUnsafeArray<float, 2>({ x_tile[(j * 33u) + c], x_tile[((j + 16u) * 33u) + c] });
-                spvUnsafeArray<float, 2> xs;
-                xs = _16;
-                for (uint q = 0u; q < 4u; q++)
+                float2 xs = float2(x_tile[(j * 33u) + c], x_tile[((j + 16u) * 33u) + c]);
+                for (uint q_1 = 0u; q_1 < 4u; q_1++)
                 {
-                    float w = w_tile[((i + (16u * q)) * 33u) + c];
-                    sum[q][0] = fma(w, xs[0], sum[q][0]);
-                    sum[q][1] = fma(w, xs[1], sum[q][1]);
+                    float w = w_tile[((i + (16u * q_1)) * 33u) + c];
+                    sum[q_1] = fma(float2(w), xs, sum[q_1]);
                 }
             }
         }
@@ -400,31 +398,31 @@ kernel void moe_experts_tile(constant Push& v_492 [[buffer(0)]], uint gl_LocalIn
             }
             if (down)
             {
-                _14 = (reinterpret_cast<device U32*>(v_492.a.pair_at))->at[job.y + at];
+                _12 = (reinterpret_cast<device U32*>(v_492.a.pair_at))->at[job.y + at];
             }
             else
             {
-                _14 = job.y + at;
+                _12 = job.y + at;
             }
-            uint y_row = _14;
+            uint y_row = _12;
             device F32* y = reinterpret_cast<device F32*>(v_492.a.y + ((4ul * ulong(y_row)) * ulong(v_492.a.rows)));
-            for (uint q_1 = 0u; q_1 < (down ? 4u : 2u); q_1++)
+            for (uint q_2 = 0u; q_2 < (down ? 4u : 2u); q_2++)
             {
-                if (((y0 + i) + (16u * q_1)) < v_492.a.rows)
+                if (((y0 + i) + (16u * q_2)) < v_492.a.rows)
                 {
                     if (down)
                     {
-                        _15 = sum[q_1][h];
+                        _13 = sum[q_2][h];
                     }
                     else
                     {
-                        float param_12 = sum[q_1][h];
-                        float param_13 = sum[q_1 + 2u][h];
+                        float param_12 = sum[q_2][h];
+                        float param_13 = sum[q_2 + 2u][h];
                         float param_14 = v_492.a.b1;
                         float param_15 = v_492.a.b2;
-                        _15 = k3_situ(param_12, param_13, param_14, param_15);
+                        _13 = k3_situ(param_12, param_13, param_14, param_15);
                     }
-                    y->at[(y0 + i) + (16u * q_1)] = _15;
+                    y->at[(y0 + i) + (16u * q_2)] = _13;
                 }
             }
         }

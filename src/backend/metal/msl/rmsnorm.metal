@@ -126,7 +126,6 @@ float k3_group_sum(thread const float& x, threadgroup float (&k3_slots)[128], th
     {
         sum += k3_slots[i];
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
     return sum;
 }
 

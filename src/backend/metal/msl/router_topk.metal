@@ -152,18 +152,14 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
 {
     threadgroup uint score[4096];
     threadgroup uint2 best_of[2][128];
-    threadgroup uint damaged;
+    threadgroup uint damaged[128];
     threadgroup float chosen[64];
     threadgroup float k3_slots[128];
     uint thread0 = gl_LocalInvocationIndex;
     uint row = gl_WorkGroupID.x;
     device F32* logits = reinterpret_cast<device F32*>(v_95.a.logits + ((4ul * ulong(row)) * ulong(v_95.a.E)));
     device F32* bias0 = reinterpret_cast<device F32*>(v_95.a.bias0);
-    if (thread0 == 0u)
-    {
-        damaged = 0u;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint bad = 0u;
     for (uint e = thread0; e < v_95.a.E; e += 256u)
     {
         float x = logits->at[e];
@@ -185,11 +181,21 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
         }
         if (_9)
         {
-            damaged = 1u;
+            bad = 1u;
         }
     }
+    bad = simd_max(bad);
+    bool _10 = simd_is_first();
+    if (_10)
+    {
+        damaged[gl_SubgroupID] = bad;
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (damaged != 0u)
+    for (uint i = 0u; i < gl_NumSubgroups; i++)
+    {
+        bad |= damaged[i];
+    }
+    if (bad != 0u)
     {
         if (thread0 == 0u)
         {
@@ -207,8 +213,8 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
     {
         uint2 param_5 = own;
         uint param_6 = _round;
-        uint _10 = group_best(param_5, param_6, best_of, gl_SubgroupID, gl_NumSubgroups);
-        uint id = _10;
+        uint _11 = group_best(param_5, param_6, best_of, gl_SubgroupID, gl_NumSubgroups);
+        uint id = _11;
         mine = (_round == thread0) ? id : mine;
         if ((id % 256u) == thread0)
         {
@@ -221,9 +227,9 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
     if (thread0 < v_95.a.K)
     {
         float param_8 = logits->at[mine];
-        float _11 = k3_sigma(param_8);
-        s = _11;
-        chosen[thread0] = _11;
+        float _12 = k3_sigma(param_8);
+        s = _12;
+        chosen[thread0] = _12;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (thread0 < v_95.a.K)
@@ -235,16 +241,16 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
         }
         ulong at = 4ul * ulong((row * v_95.a.K) + thread0);
         (reinterpret_cast<device I32*>(v_95.a.ids + at))->at[0] = int(mine);
-        float _12;
+        float _13;
         if (v_95.a.renormalize != 0u)
         {
-            _12 = sum + 9.9999996826552253889678874634872e-21;
+            _13 = sum + 9.9999996826552253889678874634872e-21;
         }
         else
         {
-            _12 = 1.0;
+            _13 = 1.0;
         }
-        (reinterpret_cast<device F32*>(v_95.a.weights + at))->at[0] = (s / _12) * v_95.a.scale;
+        (reinterpret_cast<device F32*>(v_95.a.weights + at))->at[0] = (s / _13) * v_95.a.scale;
     }
 }
 

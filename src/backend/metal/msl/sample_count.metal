@@ -143,7 +143,6 @@ void first_state(constant Push& v_132, thread uint3& gl_WorkGroupID, thread uint
     {
         now_prefix = now_best;
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 static inline __attribute__((always_inline))
@@ -215,24 +214,20 @@ ulong mass_of(thread const uint4& bin)
 }
 
 static inline __attribute__((always_inline))
-void scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256])
+void scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[2][256], threadgroup uint (&scan_count)[2][256])
 {
     uint lane = gl_LocalInvocationID.x;
-    for (uint reach = 1u; reach < 256u; reach *= 2u)
+    for (uint set = 0u, reach = 1u; reach < 256u; reach *= 2u, set ^= 1u)
     {
-        scan_mass[lane] = mass;
-        scan_count[lane] = count;
+        scan_mass[set][lane] = mass;
+        scan_count[set][lane] = count;
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (lane >= reach)
         {
-            mass += scan_mass[lane - reach];
-            count += scan_count[lane - reach];
+            mass += scan_mass[set][lane - reach];
+            count += scan_count[set][lane - reach];
         }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    scan_mass[lane] = mass;
-    scan_count[lane] = count;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 static inline __attribute__((always_inline))
@@ -300,7 +295,7 @@ void begin_search(thread const uint& search, thread const ulong& _all, constant 
 }
 
 static inline __attribute__((always_inline))
-void descend(thread const uint& _step, thread const uint& search, thread const uint& bits, thread const bool& begins, constant Push& v_132, thread uint3& gl_WorkGroupID, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256], threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix)
+void descend(thread const uint& _step, thread const uint& search, thread const uint& bits, thread const bool& begins, constant Push& v_132, thread uint3& gl_WorkGroupID, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[2][256], threadgroup uint (&scan_count)[2][256], threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix)
 {
     uint param = _step;
     device U32x4* bins = reinterpret_cast<device U32x4*>(histogram_at(param, v_132, gl_WorkGroupID));
@@ -326,13 +321,16 @@ void descend(thread const uint& _step, thread const uint& search, thread const u
     scan_lanes(param_2, param_3, gl_LocalInvocationID, scan_mass, scan_count);
     mass_to = param_2;
     count_to = param_3;
-    if (begins && (lane == 0u))
+    if (begins)
     {
-        uint param_4 = search;
-        ulong param_5 = scan_mass[255];
-        begin_search(param_4, param_5, v_132, gl_WorkGroupID, now_kept, now_goal, now_above, now_n_above, now_prefix);
+        if (lane == 255u)
+        {
+            uint param_4 = search;
+            ulong param_5 = mass_to;
+            begin_search(param_4, param_5, v_132, gl_WorkGroupID, now_kept, now_goal, now_above, now_n_above, now_prefix);
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
     bool by_count = search == 1u;
     ulong above = (now_above + mass_to) - mass;
     ulong goal = now_goal;
@@ -524,7 +522,7 @@ void finish_search(thread const uint& search, constant Push& v_132, thread uint3
 }
 
 static inline __attribute__((always_inline))
-void advance(constant Push& v_132, thread uint3& gl_WorkGroupID, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256], threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix, threadgroup uint& now_best, threadgroup uint& now_rank)
+void advance(constant Push& v_132, thread uint3& gl_WorkGroupID, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[2][256], threadgroup uint (&scan_count)[2][256], threadgroup ulong& now_kept, threadgroup ulong& now_goal, threadgroup ulong& now_above, threadgroup uint& now_n_above, threadgroup uint& now_prefix, threadgroup uint& now_best, threadgroup uint& now_rank)
 {
     device States* states = reinterpret_cast<device States*>(v_132.a.states);
     uint at = (8u * gl_WorkGroupID.y) + v_132.a._step;
@@ -560,7 +558,6 @@ void advance(constant Push& v_132, thread uint3& gl_WorkGroupID, thread uint3& g
             uint param_5 = v_132.a.finish;
             finish_search(param_5, v_132, gl_WorkGroupID, now_kept, now_goal, now_above, now_n_above, now_prefix, now_best, now_rank);
         }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
     uint param_6 = v_132.a.search;
     if (wanted(param_6, v_132, gl_WorkGroupID, now_best))
@@ -633,8 +630,8 @@ void count(thread const uint& bin, thread const ulong& weight, threadgroup uint 
 
 kernel void sample_count(constant Push& v_132 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
 {
-    threadgroup ulong scan_mass[256];
-    threadgroup uint scan_count[256];
+    threadgroup ulong scan_mass[2][256];
+    threadgroup uint scan_count[2][256];
     threadgroup ulong now_kept;
     threadgroup ulong now_goal;
     threadgroup ulong now_above;

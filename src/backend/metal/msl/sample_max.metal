@@ -93,8 +93,8 @@ kernel void sample_max(constant Push& v_53 [[buffer(0)]], uint3 gl_WorkGroupID [
     threadgroup uint now_prefix;
     threadgroup uint now_best;
     threadgroup uint now_rank;
-    threadgroup ulong scan_mass[256];
-    threadgroup uint scan_count[256];
+    threadgroup ulong scan_mass[2][256];
+    threadgroup uint scan_count[2][256];
     uint lane = gl_LocalInvocationID.x;
     uint from = gl_WorkGroupID.x * 2048u;
     uint own = 0u;

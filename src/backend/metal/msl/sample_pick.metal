@@ -100,28 +100,24 @@ struct I32
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
 
 static inline __attribute__((always_inline))
-void scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256])
+void scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[2][256], threadgroup uint (&scan_count)[2][256])
 {
     uint lane = gl_LocalInvocationID.x;
-    for (uint reach = 1u; reach < 256u; reach *= 2u)
+    for (uint set = 0u, reach = 1u; reach < 256u; reach *= 2u, set ^= 1u)
     {
-        scan_mass[lane] = mass;
-        scan_count[lane] = count;
+        scan_mass[set][lane] = mass;
+        scan_count[set][lane] = count;
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (lane >= reach)
         {
-            mass += scan_mass[lane - reach];
-            count += scan_count[lane - reach];
+            mass += scan_mass[set][lane - reach];
+            count += scan_count[set][lane - reach];
         }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    scan_mass[lane] = mass;
-    scan_count[lane] = count;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 static inline __attribute__((always_inline))
-void find(thread const spvUnsafeArray<uint, 8>& n, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[256], threadgroup uint (&scan_count)[256], threadgroup uint& rank, threadgroup uint& found)
+void find(thread const spvUnsafeArray<uint, 8>& n, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[2][256], threadgroup uint (&scan_count)[2][256], threadgroup uint& rank, threadgroup uint& found)
 {
     uint own = 0u;
     uint sought = rank;
@@ -198,8 +194,8 @@ bool has_distribution(thread const uint& best)
 
 kernel void sample_pick(constant Push& v_66 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
 {
-    threadgroup ulong scan_mass[256];
-    threadgroup uint scan_count[256];
+    threadgroup ulong scan_mass[2][256];
+    threadgroup uint scan_count[2][256];
     threadgroup uint rank;
     threadgroup uint found;
     threadgroup float k3_slots[128];
@@ -239,7 +235,6 @@ kernel void sample_pick(constant Push& v_66 [[buffer(0)]], uint3 gl_WorkGroupID 
     param = n;
     find(param, gl_LocalInvocationID, scan_mass, scan_count, rank, found);
     uint from = found * 2048u;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint j_1 = 0u; j_1 < 8u; j_1++)
     {
         uint i = (from + (8u * lane)) + j_1;
