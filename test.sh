@@ -59,7 +59,10 @@ check 'the counting of tests can fail' sh tools/check/test_count.sh
 check 'format' sh tools/check/format.sh .
 check 'kernels are valid SPIR-V, and Metal can be made of them' sh tools/check/shaders.sh .
 check 'the kernel check can fail' sh tools/check/test_shaders.sh
+check 'our headers for Metal can be found wrong' sh tools/check/test_selectors.sh
+check 'our headers for Metal agree with metal-cpp' sh tools/check/selectors.sh compare .venv/metal_cpp
 suite release
+check 'the Metal driver compiles for a Mac' sh tools/check/selectors.sh compile build/release/shaders src/backend/metal/*.m
 # The bundled model's answers say nothing about memory that the tiny checkpoints do not, and take minutes under a sanitizer; so do numbers
 # that a software device computes.
 leave_out='test_mini|test_vulkan_(jobs|model|moe|mla)|test_sample$|test_tiers|test_devices'

@@ -61,6 +61,8 @@ if [ "$what" = test ]; then
     want 'test -f /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json' vulkan-validationlayers vulkan-validation-layers -
     want 'command -v spirv-val' spirv-tools spirv-tools -
     want 'command -v spirv-cross' spirv-cross spirv-cross -
+    # The Metal driver is tested on this runtime, with a Metal of our own.
+    want 'echo "int main(void){return 0;}" | clang -x c - -lobjc -o /dev/null' libobjc-12-dev gcc-objc -
     need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python3
 fi
 
@@ -105,4 +107,17 @@ if [ "$what" = test ] && ! .venv/bin/python -c 'import numpy, tiktoken' >/dev/nu
     echo "setup: making .venv with numpy and tiktoken" >&2
     python3 -m venv .venv && .venv/bin/python -m pip install -q numpy tiktoken >&2 ||
         echo "setup: .venv could not be filled; the tests that need it are skipped" >&2
+fi
+
+# Our headers for Metal are compared with Apple's metal-cpp, which this package for Macs carries.
+if [ "$what" = test ] && ! [ -d .venv/metal_cpp ]; then
+    echo "setup: fetching metal-cpp" >&2
+    wheel=$(mktemp -d)
+    if .venv/bin/python -m pip download -q --no-deps --only-binary=:all: --platform macosx_14_0_arm64 -d "$wheel" mlx-metal==0.32.4 >&2 &&
+        .venv/bin/python -m zipfile -e "$wheel"/*.whl "$wheel" && [ -d "$wheel/mlx/include/metal_cpp" ]; then
+        mv "$wheel/mlx/include/metal_cpp" .venv/metal_cpp
+    else
+        echo "setup: metal-cpp could not be had; the comparison with it is skipped" >&2
+    fi
+    rm -rf "$wheel"
 fi
