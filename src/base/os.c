@@ -10,6 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __APPLE__
+#include <mach/mach.h>
+#endif
+
 /* First integer of a small text file; 0 if there is none (also for "max"). */
 static int read_number(long long *out, const char *path)
 {
@@ -96,6 +100,18 @@ int k3_os_cores(void)
     return cores < 1 ? 1 : cores;
 }
 
+#ifdef __APPLE__
+/* Free pages, those of files, and those that their owners can do without. */
+static uint64_t machine_available(void)
+{
+    vm_statistics64_data_t vm;
+    mach_msg_type_number_t n = HOST_VM_INFO64_COUNT;
+    mach_port_t host = mach_host_self();
+    int known = host_statistics64(host, HOST_VM_INFO64, (host_info64_t)&vm, &n) == KERN_SUCCESS;
+    mach_port_deallocate(mach_task_self(), host);
+    return known ? ((uint64_t)vm.free_count + vm.external_page_count + vm.purgeable_count) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+#else
 static uint64_t machine_available(void)
 {
     FILE *file = fopen("/proc/meminfo", "re");
@@ -114,6 +130,7 @@ static uint64_t machine_available(void)
     fclose(file);
     return (uint64_t)kib << 10;
 }
+#endif
 
 uint64_t k3_os_memory_available(void)
 {
