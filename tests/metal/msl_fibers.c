@@ -318,8 +318,27 @@ static void run_group(void)
     msl_order_acquire(&g.departure);
 }
 
+/* Threads are left where they are: their stacks start over. */
+static void leave_threads(void)
+{
+    for (uint32_t i = 0; i < g.made_fibers; i++)
+        msl_order_release_for(&g.fibers[i], &g.departure);
+    msl_order_acquire(&g.departure);
+    g.made_fibers = 0;
+}
+
+void msl_fibers_abandon(void)
+{
+    if (g.running == NULL || g.running == &g.main)
+        return;
+    g.running = &g.main;
+    msl_fiber_jump(&g.main);
+    leave_threads();
+}
+
 int msl_fibers_run(const msl_launch *launch, char *message, size_t message_size)
 {
+    msl_fibers_abandon();
     g.launch = launch;
     g.message = message;
     g.message_size = message_size;
@@ -336,15 +355,7 @@ int msl_fibers_run(const msl_launch *launch, char *message, size_t message_size)
         for (at[1] = 0; at[1] < launch->groups[1]; at[1]++)
             for (at[0] = 0; at[0] < launch->groups[0] && !g.failed; at[0]++)
                 run_group();
-    if (g.failed) /* threads are left where they were: their stacks start over */
-        g.made_fibers = 0;
+    if (g.failed)
+        leave_threads();
     return g.failed ? -1 : 0;
-}
-
-void msl_fibers_abandon(void)
-{
-    g.made_fibers = 0;
-    if (g.running != &g.main)
-        msl_fiber_jump(&g.main);
-    g.running = &g.main;
 }

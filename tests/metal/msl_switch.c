@@ -160,3 +160,14 @@ void msl_order_acquire(void *point)
     (void)point;
 #endif
 }
+
+void msl_order_release_for(msl_fiber *fiber, void *point)
+{
+#ifdef MSL_THREAD_SANITIZER
+    __tsan_switch_to_fiber(fiber->tsan, __tsan_switch_to_fiber_no_sync);
+    __tsan_release(point);
+    __tsan_switch_to_fiber(current->tsan, __tsan_switch_to_fiber_no_sync);
+#else
+    (void)fiber, (void)point;
+#endif
+}

@@ -28,4 +28,7 @@ void msl_fiber_arrived(void);
 void msl_order_release(void *point);
 void msl_order_acquire(void *point);
 
+/* Releases the point on behalf of a fiber that never runs on. */
+void msl_order_release_for(msl_fiber *fiber, void *point);
+
 #endif

@@ -9,7 +9,7 @@ struct msl_thread_ids {
 
 /* Where a lane lays down what it gives to a simdgroup operation and finds what it gets. */
 struct msl_slot {
-    ulong words[8];
+    ulong words[8] __attribute__((aligned(16)));
 };
 
 struct msl_seat {
