@@ -81,7 +81,8 @@ function(k3_add_metal target)
   target_sources(${target} PRIVATE ${sources})
   target_compile_definitions(${target} PRIVATE K3_HAVE_METAL=1)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:OBJC>:-fno-objc-arc>)
-  target_link_libraries(${target} PUBLIC "-framework Metal" "-framework Foundation")
+  # Without CoreGraphics a program of the command line is given no default device.
+  target_link_libraries(${target} PUBLIC "-framework Metal" "-framework Foundation" "-framework CoreGraphics")
 endfunction()
 
 # k3_metal_harness: the driver on the Metal of tests/metal. The kernels call back into the program that runs them.
