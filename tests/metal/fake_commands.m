@@ -200,6 +200,18 @@ void *fake_grow(void *items, int n, int *room, size_t size)
     return commands != nil;
 }
 
+- (BOOL)takes:(id)buffer for:(const char *)what
+{
+    if (!buffer)
+        fake_violation("%s of nil", what);
+    if (!buffer || !fake_lives(buffer, what))
+        return NO;
+    BOOL ours = ((FakeBuffer *)buffer)->device->index == commands->queue->device->index;
+    if (!ours)
+        fake_violation("%s of a buffer of another device", what);
+    return ours;
+}
+
 - (void)endEncoding
 {
     if (![self openFor:"endEncoding"])
@@ -223,9 +235,9 @@ void *fake_grow(void *items, int n, int *room, size_t size)
 /* False, and a violation, for bytes that are not all in the buffer or no words of 4. */
 - (BOOL)checks:(id<MTLBuffer>)buffer from:(NSUInteger)offset size:(NSUInteger)size
 {
-    if (!buffer || !fake_lives(buffer, "a blit"))
-        fake_violation("a blit without a buffer");
-    else if (!size || offset > buffer.length || size > buffer.length - offset || offset % 4 || size % 4)
+    if (![self takes:buffer for:"a blit"])
+        return NO;
+    if (!size || offset > buffer.length || size > buffer.length - offset || offset % 4 || size % 4)
         fake_violation("a blit of %lu bytes at %lu of a buffer of %lu", size, offset, buffer.length);
     else
         return YES;

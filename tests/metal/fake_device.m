@@ -115,6 +115,7 @@
         return nil;
     FakePipeline *pipeline = [FakePipeline new];
     pipeline->function = [function retain];
+    pipeline->device = index;
     pipeline->max_threads = threads ? threads : fake_options.pipeline_threads;
     pipeline->whole_simdgroups = descriptor.threadGroupSizeIsMultipleOfThreadExecutionWidth;
     return pipeline;

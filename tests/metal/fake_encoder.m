@@ -20,6 +20,8 @@ static void check_addresses(const void *bytes, size_t length, unsigned long inde
 {
     if (![self openFor:"setComputePipelineState"] || !fake_lives(state, "setComputePipelineState"))
         return;
+    if (((FakePipeline *)state)->device != commands->queue->device->index)
+        fake_violation("setComputePipelineState of a pipeline of another device");
     [commands hold:state];
     pipeline = (FakePipeline *)state;
 }
@@ -57,7 +59,7 @@ static void check_addresses(const void *bytes, size_t length, unsigned long inde
 
 - (void)setBuffer:(id<MTLBuffer>)buffer offset:(NSUInteger)offset atIndex:(NSUInteger)index
 {
-    if (![self openFor:"setBuffer"] || (buffer && !fake_lives(buffer, "setBuffer")) || fake_call(K3_FAKE_BUFFER, NULL))
+    if (![self openFor:"setBuffer"] || (buffer && ![self takes:buffer for:"setBuffer"]) || fake_call(K3_FAKE_BUFFER, NULL))
         return;
     if (buffer && (offset >= buffer.length || offset % 4)) {
         fake_violation("setBuffer at offset %lu of %lu bytes", offset, buffer.length);
@@ -73,11 +75,9 @@ static void check_addresses(const void *bytes, size_t length, unsigned long inde
 
 - (void)use:(id<MTLResource>)resource usage:(MTLResourceUsage)usage
 {
-    if (!resource || !usage || usage > (MTLResourceUsageRead | MTLResourceUsageWrite)) {
-        fake_violation("useResource of %s, usage %lu", resource ? "a buffer" : "nil", usage);
-        return;
-    }
-    if (!fake_lives(resource, "useResource") || fake_call(K3_FAKE_RESOURCE, NULL))
+    if (!usage || usage > (MTLResourceUsageRead | MTLResourceUsageWrite))
+        fake_violation("useResource for usage %lu", usage);
+    if (![self takes:resource for:"useResource"] || fake_call(K3_FAKE_RESOURCE, NULL))
         return;
     [commands hold:resource];
     pass->uses = fake_grow(pass->uses, pass->n_uses, &pass->room_uses, sizeof *pass->uses);

@@ -60,6 +60,7 @@ enum { FAKE_MAX_BYTES = 4096, FAKE_NO_COPY_PAGE = 16384 };
 @interface FakePipeline : NSObject <MTLComputePipelineState> {
   @public
     FakeFunction *function;
+    int device; /* its index */
     NSUInteger max_threads;
     BOOL whole_simdgroups;
 }
@@ -139,6 +140,8 @@ typedef struct fake_step {
 }
 /* False, and a violation, after the end. */
 - (BOOL)openFor:(const char *)what;
+/* False, and a violation, for a buffer that is nil, released, or of another device. */
+- (BOOL)takes:(id)buffer for:(const char *)what;
 @end
 
 @interface FakeComputeEncoder : FakeEncoder <MTLComputeCommandEncoder> {

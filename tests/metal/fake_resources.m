@@ -36,19 +36,35 @@
 }
 @end
 
+/* As a kernel's text has it; NULL for what is not part of the fake. */
+static const char *type_name(MTLDataType type)
+{
+    switch (type) {
+    case MTLDataTypeFloat:
+        return "float";
+    case MTLDataTypeInt:
+        return "int";
+    case MTLDataTypeUInt:
+        return "uint";
+    case MTLDataTypeBool:
+        return "bool";
+    }
+    return NULL;
+}
+
 @implementation MTLFunctionConstantValues
 - (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index
 {
     int i = 0;
     while (i < _count && _ids[i] != index)
         i++;
-    if (i == MSL_MAX_CONSTANTS) {
-        fake_violation("more than %d function constants", MSL_MAX_CONSTANTS);
+    if (i == MSL_MAX_CONSTANTS || !type_name(type)) {
+        fake_violation("function constant %lu of type %lu, of %d others", index, type, i);
         return;
     }
-    if (i == _count)
-        _count++;
+    _count += i == _count;
     _ids[i] = (uint32_t)index;
+    _types[i] = type;
     if (type == MTLDataTypeBool)
         _values[i] = *(const bool *)value;
     else
@@ -98,6 +114,20 @@
     return NO;
 }
 
+/* A violation for each value of another type than the text declares: "constant uint name [[function_constant(3)]]". */
+- (void)check:(MTLFunctionConstantValues *)values
+{
+    for (int i = 0; i < values->_count; i++) {
+        char mark[48], type[16];
+        snprintf(mark, sizeof mark, "[[function_constant(%u)]]", values->_ids[i]);
+        const char *start = text.UTF8String, *at = strstr(start, mark);
+        for (; at && at > start && at[-1] != ';' && at[-1] != '\n'; at--)
+            ;
+        if (at && sscanf(at, " constant %15s", type) == 1 && strcmp(type, type_name(values->_types[i])) != 0)
+            fake_violation("function constant %u is a %s, not a %s", values->_ids[i], type, type_name(values->_types[i]));
+    }
+}
+
 - (const msl_kernel *)compile:(NSString *)name with:(MTLFunctionConstantValues *)values message:(char *)message size:(size_t)size
 {
     msl_constant constants[MSL_MAX_CONSTANTS];
@@ -113,6 +143,11 @@
     BOOL there = [self has:name];
     int code = there ? MTLLibraryErrorCompileFailure : MTLLibraryErrorFunctionNotFound;
     const msl_kernel *kernel = NULL;
+    if (!values) {
+        fake_violation("a function without an object for its constants");
+        return nil;
+    }
+    [self check:values];
     if (!fake_call(K3_FAKE_FUNCTION, &code)) {
         snprintf(message, sizeof message, "there is no function %s", name.UTF8String);
         kernel = there ? [self compile:name with:values message:message size:sizeof message] : NULL;

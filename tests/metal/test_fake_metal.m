@@ -178,6 +178,8 @@ static void test_blits(void **state)
         fake_expect("onto itself");
         [encoder fillBuffer:a range:NSMakeRange(28, 8) value:0];
         fake_expect("a blit of 8 bytes at 28 of a buffer of 32");
+        [encoder fillBuffer:(id _Nonnull)nil range:NSMakeRange(0, 4) value:0];
+        fake_expect("a blit of nil");
         [encoder endEncoding];
         [encoder fillBuffer:a range:NSMakeRange(0, 4) value:0];
         fake_expect("fillBuffer after endEncoding");
@@ -330,6 +332,8 @@ static void test_arguments_of_an_encoder(void **state)
         fake_expect("setBuffer at offset 2");
         [encoder useResource:a usage:0];
         fake_expect("usage 0");
+        [encoder useResource:(id _Nonnull)nil usage:MTLResourceUsageRead];
+        fake_expect("useResource of nil");
         [encoder memoryBarrierWithScope:0];
         fake_expect("a barrier of scope 0");
         fake_args args = {a.gpuAddress, (uintptr_t)a.contents + 4, 1, 0};

@@ -112,6 +112,12 @@ static void test_views_that_cannot_be(void **state)
     fake_expect("not whole pages of 16384");
     assert_null(view(pages, 0));
     fake_expect("not whole pages of 16384");
+    id<MTLBuffer> owned = [bench.device newBufferWithBytesNoCopy:pages
+                                                          length:PAGE
+                                                         options:MTLResourceStorageModeShared
+                                                     deallocator:(MTLBufferDeallocator)(void *)pages];
+    fake_expect("a buffer has a deallocator");
+    [owned release];
     k3_fake_metal_set()->max_buffer_length = PAGE;
     assert_null(view(pages, 2 * PAGE));
     fake_expect_none();
@@ -242,6 +248,40 @@ static void test_pools(void **state)
     assert_int_equal(k3_fake_metal_live("FakeString"), strings);
 }
 
+static void *drain(void *pool)
+{
+    [(NSAutoreleasePool *)pool drain];
+    return NULL;
+}
+
+static void test_a_pool_of_another_thread(void **state)
+{
+    (void)state;
+    NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, drain, pool), 0);
+    pthread_join(thread, NULL);
+    fake_expect("a pool is drained on another thread");
+    [pool drain];
+    [pool drain];
+    fake_expect("drain is sent to a NSAutoreleasePool that was released");
+}
+
+static void test_a_buffer_released_before_the_commit(void **state)
+{
+    (void)state;
+    @autoreleasepool {
+        id<MTLBuffer> a = fake_floats(&bench, 8);
+        id<MTLCommandBuffer> commands = fake_record(&bench, a, a, 8, 0);
+        [a release];
+        fake_expect_none();
+        [commands commit];
+        fake_expect("is released while a command buffer that uses it is not completed");
+        [commands waitUntilCompleted];
+        assert_int_equal(k3_fake_metal_live("FakeBuffer"), 0);
+    }
+}
+
 static void test_a_buffer_released_in_flight(void **state)
 {
     (void)state;
@@ -328,6 +368,26 @@ static void test_devices(void **state)
         assert_true(first.registryID == bench.device.registryID && second.registryID != first.registryID);
         assert_null([all objectAtIndex:2]);
         fake_expect("object 2 of an array of 2");
+        id<MTLBuffer> strange = [second newBufferWithLength:16 options:MTLResourceStorageModeShared], own = fake_floats(&bench, 4);
+        id<MTLCommandQueue> queue = [second newCommandQueue];
+        id<MTLCommandBuffer> commands = [bench.queue commandBuffer], others = [queue commandBuffer];
+        id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
+        [encoder useResource:strange usage:MTLResourceUsageRead];
+        fake_expect("useResource of a buffer of another device");
+        [encoder setBuffer:strange offset:0 atIndex:0];
+        fake_expect("setBuffer of a buffer of another device");
+        [encoder endEncoding];
+        id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
+        [blit copyFromBuffer:own sourceOffset:0 toBuffer:strange destinationOffset:0 size:16];
+        fake_expect("a blit of a buffer of another device");
+        [blit endEncoding];
+        encoder = [others computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
+        [encoder setComputePipelineState:bench.scale];
+        fake_expect("a pipeline of another device");
+        [encoder endEncoding];
+        [strange release];
+        [own release];
+        [queue release];
         [all release];
     }
     k3_fake_metal_set()->devices = 0;
@@ -369,6 +429,35 @@ static void test_libraries(void **state)
                                                              reflection:nil
                                                                   error:&error]);
         fake_expect("a pipeline is made without a function");
+        MTLComputePipelineReflection *reflection;
+        assert_null([bench.device newComputePipelineStateWithDescriptor:[[MTLComputePipelineDescriptor new] autorelease]
+                                                                options:MTLPipelineOptionNone
+                                                             reflection:&reflection
+                                                                  error:&error]);
+        assert_non_null(strstr(k3_fake_metal_violation(0), "asked for reflection"));
+        k3_fake_metal_forgive();
+    }
+}
+
+static void test_function_constants(void **state)
+{
+    (void)state;
+    @autoreleasepool {
+        NSError *error = nil;
+        MTLFunctionConstantValues *values = [[MTLFunctionConstantValues new] autorelease];
+        const int32_t three = 3;
+        [values setConstantValue:&three type:MTLDataTypeInt atIndex:0];
+        [[bench.library newFunctionWithName:@"scale" constantValues:values error:&error] release];
+        fake_expect("function constant 0 is a uint, not a int");
+        [values setConstantValue:&three type:(MTLDataType)37 atIndex:1];
+        fake_expect("function constant 1 of type 37");
+        for (NSUInteger i = 0; i < 33; i++)
+            [values setConstantValue:&three type:MTLDataTypeUInt atIndex:i];
+        fake_expect("function constant 32 of type 33, of 32 others");
+        [[bench.library newFunctionWithName:@"scale" constantValues:values error:&error] release];
+        fake_expect_none();
+        assert_null([bench.library newFunctionWithName:@"scale" constantValues:(id _Nonnull)nil error:&error]);
+        fake_expect("a function without an object for its constants");
     }
 }
 
@@ -475,11 +564,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_leaks_are_counted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_late_and_double_releases, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_pools, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_pool_of_another_thread, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_buffer_released_before_the_commit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_buffer_released_in_flight, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_command_buffer_that_is_not_committed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_limits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_devices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_libraries, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_function_constants, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_things_that_fail, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_calls_without_effect, set_up, tear_down),
     };

@@ -131,6 +131,7 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUIntege
 @interface MTLFunctionConstantValues : NSObject {
   @public
     uint32_t _ids[32], _values[32];
+    MTLDataType _types[32];
     int _count;
 }
 - (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index;
