@@ -10,7 +10,7 @@
 
 /* What the devices say of themselves and how they behave. Devices that are there already keep to what is set later, too. */
 typedef struct k3_fake_metal_options {
-    int devices;                     /* 0: a machine without a GPU */
+    int devices;                     /* 8 at most; 0: a machine without a GPU */
     uint64_t max_buffer_length;      /* bytes */
     uint64_t working_set;            /* bytes, recommendedMaxWorkingSetSize */
     uint64_t memory;                 /* bytes of all buffers of a device; more cannot be allocated */
@@ -25,6 +25,7 @@ typedef struct k3_fake_metal_options {
     uint32_t thread_order;           /* seed of msl_options */
     uint32_t polls;                  /* status and signaledValue say "not yet" so often before what was committed runs */
     uint32_t event_timeout;          /* ms that a device waits for an event before it gives up */
+    bool hide_host;                  /* a kernel faults at a pointer of the host; for tests whose other threads touch no buffers */
     const char *cache;               /* folder for compiled kernels */
 } k3_fake_metal_options;
 
@@ -57,7 +58,8 @@ k3_fake_metal_options *k3_fake_metal_set(void);
 
 /* Calls since the reset. */
 uint64_t k3_fake_metal_count(k3_fake_metal_call call);
-/* The n-th call from now (1: the next) fails; `code` is that of the error. A run that fails with 11, device removed, takes every later one
+/* The n-th call from now (1: the next) fails; `code` is that of the error, and
+ * not 0 for a run. A run that fails with 11, device removed, takes every later one
  * with it. Only the calls down to K3_FAKE_RUN can fail. */
 void k3_fake_metal_fail(k3_fake_metal_call call, uint64_t n, int code);
 /* The n-th call from now has no effect. For those from K3_FAKE_DISPATCH on. */

@@ -1,8 +1,6 @@
 #import "metal/fake_objects.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 void *fake_grow(void *items, int n, int *room, size_t size)
 {

@@ -104,7 +104,11 @@ static NSInteger run_dispatch(const fake_step *pass, const fake_dispatch *dispat
             buffers[i] = fake_memory_argument(i, binding->bytes, binding->length);
     }
     declare(pass, dispatch);
+    if (fake_options.hide_host)
+        fake_memory_hide(true);
     NSInteger code = run_watched(dispatch, buffers, message, message_size);
+    if (fake_options.hide_host)
+        fake_memory_hide(false);
     close_bound(dispatch);
     if (code)
         fake_violation("%s", message);

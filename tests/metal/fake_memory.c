@@ -139,7 +139,8 @@ void fake_memory_free(fake_memory *m)
     allocated -= m->length;
     unsigned slot = n_buried++ % BURIED;
     unreserve(buried[slot].start, buried[slot].size);
-    mmap(m->device_pages, m->page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (mmap(m->device_pages, m->page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        abort();
     buried[slot].start = m->device_pages;
     buried[slot].size = m->page_bytes;
     buried[slot].serial = m->serial;
@@ -204,6 +205,15 @@ static bool within(uint64_t address, const char *start, size_t size)
     return address - (uintptr_t)start < size;
 }
 
+void fake_memory_hide(bool hidden)
+{
+    pthread_mutex_lock(&lock);
+    for (const fake_memory *m = all; m; m = m->next)
+        if (!m->only_read)
+            mprotect(m->host_pages ? m->host_pages : m->host, m->page_bytes, hidden ? PROT_NONE : PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&lock);
+}
+
 bool fake_memory_is_host(uint64_t address)
 {
     bool found = false;
@@ -225,6 +235,8 @@ void fake_memory_blame(uint64_t address, char *text, size_t text_size)
                      !m->protection ? "not declared"
                      : m->only_read ? "what the host cannot write"
                                     : "declared for reading only");
+        else if (within(address, m->host, m->length))
+            snprintf(text, text_size, "the host's pointer into buffer %d, not its GPU address", m->serial);
         else if (within(address, m->device_pages - FAKE_PAGE, m->page_bytes + 2 * FAKE_PAGE))
             snprintf(text, text_size, "byte %lld of buffer %d of %zu bytes, outside of it", offset, m->serial, m->length);
     }
@@ -236,15 +248,10 @@ void fake_memory_blame(uint64_t address, char *text, size_t text_size)
     pthread_mutex_unlock(&lock);
 }
 
-uint64_t fake_memory_allocated(void)
+uint64_t k3_fake_metal_allocated(void)
 {
     pthread_mutex_lock(&lock);
     uint64_t bytes = allocated;
     pthread_mutex_unlock(&lock);
     return bytes;
-}
-
-uint64_t k3_fake_metal_allocated(void)
-{
-    return fake_memory_allocated();
 }

@@ -36,10 +36,12 @@ bool fake_memory_intact(const fake_memory *memory);
 /* A copy, which kernels can read and not write, of the bytes bound at `index`; until the next of that index. */
 void *fake_memory_argument(int index, const void *bytes, size_t length);
 
+/* Takes the host's mappings away, or gives them back. */
+void fake_memory_hide(bool hidden);
+
 /* Live memory whose host mapping has this address. */
 bool fake_memory_is_host(uint64_t address);
 /* Says in words what a kernel that touches `address` ran into. */
 void fake_memory_blame(uint64_t address, char *text, size_t text_size);
-uint64_t fake_memory_allocated(void);
 
 #endif

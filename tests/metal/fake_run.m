@@ -1,6 +1,5 @@
 #import "metal/fake_objects.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #import "metal/fake_bench.h"
@@ -467,6 +466,44 @@ static void test_what_is_not_declared_faults(void **state)
     }
 }
 
+static void test_a_pointer_of_the_host(void **state)
+{
+    (void)state;
+    k3_fake_metal_set()->hide_host = true;
+    float *pages = aligned_alloc(16384, 16384);
+    assert_non_null(pages);
+    @autoreleasepool {
+        const MTLResourceUsage read = MTLResourceUsageRead, write = MTLResourceUsageWrite;
+        id<MTLBuffer> a = fake_floats(&bench, 8), b = fake_floats(&bench, 8);
+        id<MTLBuffer> view = [bench.device newBufferWithBytesNoCopy:pages
+                                                             length:16384
+                                                            options:MTLResourceStorageModeShared
+                                                        deallocator:nil];
+        touch(a.gpuAddress, b.gpuAddress, 8, a, write, b, read, NULL);
+        assert_float_equal(fake_float(a, 7), 21, 0);
+        uint64_t hosts[] = {(uintptr_t)b.contents, (uintptr_t)pages};
+        for (int i = 0; i < 2; i++) {
+            fake_args args = {a.gpuAddress, hosts[i], 8, 0};
+            id<MTLCommandBuffer> commands = [bench.queue commandBuffer];
+            id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
+            [encoder useResource:a usage:write];
+            [encoder setComputePipelineState:bench.scale];
+            [encoder setBytes:&args length:sizeof args atIndex:0];
+            k3_fake_metal_forgive();
+            [encoder dispatchThreadgroups:MTLSizeMake(1, 1, 1) threadsPerThreadgroup:MTLSizeMake(8, 1, 1)];
+            [encoder endEncoding];
+            [commands commit];
+            [commands waitUntilCompleted];
+            fake_expect("scale touches the host's pointer into buffer");
+        }
+        pages[0] = 1;
+        [view release];
+        [a release];
+        [b release];
+    }
+    free(pages);
+}
+
 static void test_declared_too_late(void **state)
 {
     (void)state;
@@ -539,6 +576,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_grids, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_whole_simdgroups, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_not_declared_faults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_pointer_of_the_host, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_declared_too_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bytes_beyond_a_short_buffer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_arguments_cannot_be_overrun, set_up, tear_down),
