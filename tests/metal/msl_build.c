@@ -52,6 +52,10 @@ static const char *const common_options[] = {
     "-fno-math-errno",
 #ifdef MSL_THREAD_SANITIZER
     "-fsanitize=thread",
+#else
+    "-fsanitize=bounds",
+    "-fno-sanitize-recover=bounds",
+    "-fsanitize-minimal-runtime",
 #endif
 };
 /* Code lies in the order of the text, which tells the place of one simdgroup operation from another; no call is duplicated. */

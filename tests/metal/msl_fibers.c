@@ -262,6 +262,13 @@ void msl_simdgroup_barrier(uint32_t flags, int line)
         msl_order_acquire(&l->arrival);
 }
 
+/* What the compiler calls instead of using an index that is too large. */
+MSL_FOR_KERNELS void __ubsan_handle_out_of_bounds_minimal_abort(void);
+void __ubsan_handle_out_of_bounds_minimal_abort(void)
+{
+    fail("thread %u uses an index outside of an array", g.thread->ids.index);
+}
+
 static void fiber_entry(void)
 {
     msl_fiber_arrived();

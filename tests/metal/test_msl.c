@@ -129,6 +129,20 @@ static void divergence_is_an_error(void **state)
     run(compile("barriers", "uneven_loop"), y, NULL, 1, 7);
 }
 
+#ifndef MSL_THREAD_SANITIZER
+static void an_index_outside_of_an_array_is_an_error(void **state)
+{
+    (void)state;
+    float y[9] = {0};
+    for (options.seed = 0; options.seed < 3; options.seed++) {
+        run(compile("barriers", "past_group_array"), y, NULL, 1, 8);
+        run(compile("barriers", "past_own_array"), y, NULL, 1, 8);
+        assert_fails(compile("barriers", "past_group_array"), y, 9, "thread 8 uses an index outside of an array");
+        assert_fails(compile("barriers", "past_own_array"), y, 9, "thread 8 uses an index outside of an array");
+    }
+}
+#endif
+
 static void seeds_shuffle_the_order_of_threads(void **state)
 {
     (void)state;
@@ -556,6 +570,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(threads_see_what_was_written_before_a_barrier, setup),
         cmocka_unit_test_setup(a_launch_out_of_bounds_is_refused, setup),
         cmocka_unit_test_setup(divergence_is_an_error, setup),
+#ifndef MSL_THREAD_SANITIZER
+        cmocka_unit_test_setup(an_index_outside_of_an_array_is_an_error, setup),
+#endif
         cmocka_unit_test_setup(seeds_shuffle_the_order_of_threads, setup),
         cmocka_unit_test_setup(threadgroup_memory_is_unset_in_each_group, setup),
         cmocka_unit_test_setup(built_in_attributes, setup),
