@@ -58,7 +58,7 @@ BEGIN {
     for (i = 1; i < n; i += 2) size[part[i]] = part[i + 1]
 }
 FNR == 1 { finish(); last = FILENAME; threads = /threads ([0-9]+|constant [0-9]+ default [0-9]+)$/ }
-{ code = $0; sub(/\/\/.*/, "", code) }
+{ code = $0; sub(/\/\/.*/, "", code); gsub(/\/\*([^*]|\*[^\/])*\*\//, "", code) }
 code ~ /(^|[^A-Za-z0-9_])atomicAdd\(/ { said("atomicAdd(: an atomic operation of GLSL") }
 code ~ /spvBufferSizeConstants/ { said("spvBufferSizeConstants: the length of a buffer") }
 code ~ /SPIRV_CROSS_CONSTANT_ID/ { said("SPIRV_CROSS_CONSTANT_ID: a function constant became a macro") }
