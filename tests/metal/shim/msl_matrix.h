@@ -2,7 +2,7 @@
  * is no kernel's business. */
 namespace metal
 {
-template <typename T, int columns, int rows> struct simdgroup_matrix {
+template <typename T, int columns, int rows = columns> struct simdgroup_matrix {
     static_assert(columns == 8 && rows == 8, "simdgroup matrices are 8 x 8");
     T msl_own[8];
 
@@ -16,7 +16,7 @@ template <typename T, int columns, int rows> struct simdgroup_matrix {
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 
-template <typename T, int columns, int rows> MSL_FN simdgroup_matrix<T, columns, rows> make_filled_simdgroup_matrix(T x)
+template <typename T, int columns, int rows = columns> MSL_FN simdgroup_matrix<T, columns, rows> make_filled_simdgroup_matrix(T x)
 {
     return simdgroup_matrix<T, columns, rows>(x);
 }
