@@ -175,7 +175,7 @@ static float cap(float b2)
 /* x of two pairs lies in shared memory. */
 static int fits_by_pair(const k3_moe *moe)
 {
-    enum { MOST_COLS = 3616 };
+    enum { MOST_COLS = 3616 }; /* 32 times MOST_UNITS of glsl/moe_experts.glsl */
     return moe->T <= ROWS_BY_PAIR && moe->L <= MOST_COLS && moe->I <= MOST_COLS;
 }
 
@@ -274,7 +274,8 @@ static void group_pairs(const moe_call *c, const moe_places *at, uint64_t table)
         .n_pairs = (uint32_t)c->n_pairs,
         .max_jobs = (uint32_t)c->n_wanted,
     };
-    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_moe_experts_group, NULL, 0, &args, sizeof args, 1, 1, 1);
+    uint32_t aligned = (uint32_t)c->aligned;
+    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_moe_experts_group, &aligned, 1, &args, sizeof args, 1, 1, 1);
 }
 
 static void halve(const moe_call *c, const moe_places *at)

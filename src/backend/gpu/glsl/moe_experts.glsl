@@ -21,6 +21,7 @@ layout(push_constant, std430) uniform Push
 };
 
 const uint SLOTS = 2; /* pairs at once, whose x lies in shared memory */
+const uint MOST_UNITS = 113; /* MOST_COLS of moe_experts.c: shared arrays are not sized by constants of a specialization */
 shared uint pairs[SLOTS];
 shared uint64_t tensors[SLOTS * 4]; /* near codes and scales, far ones: W1 and W3, or W2 and W2; 0 without an expert */
 
@@ -33,10 +34,10 @@ uint64_t x_of(uint pair)
 
 /* One vector in 5 or 9 is left out, so that lanes that read of different units meet different banks. */
 #ifdef K3_HALF
-const uint PITCH = 5, PARTS = SLOTS * UNITS * 4u;
-shared uvec4 x_tile[SLOTS * UNITS * PITCH]; /* columns 8w+i and 8w+4+i as word i of vector w: as k3_e2m1_pairs has them */
-shared float x_most[PARTS];                 /* the largest of each 8 columns */
-shared float x_unit[SLOTS * UNITS];         /* what a unit is divided by, times K3_E2M1_UNIT */
+const uint PITCH = 5;
+shared uvec4 x_tile[SLOTS * MOST_UNITS * PITCH]; /* columns 8w+i and 8w+4+i as word i of vector w: as k3_e2m1_pairs has them */
+shared float x_most[SLOTS * MOST_UNITS * 4u];    /* the largest of each 8 columns */
+shared float x_unit[SLOTS * MOST_UNITS];         /* what a unit is divided by, times K3_E2M1_UNIT */
 
 void stage_x(uint slot, uint pair)
 {
@@ -64,7 +65,7 @@ void halve_x(uint slot, uint pair)
 }
 #else
 const uint PITCH = 9;
-shared vec4 x_tile[SLOTS * UNITS * PITCH];
+shared vec4 x_tile[SLOTS * MOST_UNITS * PITCH];
 
 void stage_x(uint slot, uint pair)
 {

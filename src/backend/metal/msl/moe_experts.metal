@@ -86,36 +86,32 @@ struct Push
     k3_moe_gemv_args a;
 };
 
-#ifndef SPIRV_CROSS_CONSTANT_ID_3
-#define SPIRV_CROSS_CONSTANT_ID_3 1u
-#endif
-constant uint UNITS = SPIRV_CROSS_CONSTANT_ID_3;
+constant uint UNITS_tmp [[function_constant(3)]];
+constant uint UNITS = is_function_constant_defined(UNITS_tmp) ? UNITS_tmp : 1u;
 constant uint _3 = (8u * UNITS);
-constant uint _4 = (2u * UNITS);
-constant uint _5 = (_4 * 9u);
 constant uint THREADS_tmp [[function_constant(2)]];
 constant uint THREADS = is_function_constant_defined(THREADS_tmp) ? THREADS_tmp : 256u;
 constant uint DOWN_tmp [[function_constant(1)]];
 constant uint DOWN = is_function_constant_defined(DOWN_tmp) ? DOWN_tmp : 0u;
+constant bool _4 = (DOWN != 0u);
+constant uint _5 = (UNITS - 1u);
 constant bool _6 = (DOWN != 0u);
-constant uint _7 = (UNITS - 1u);
-constant bool _8 = (DOWN != 0u);
-constant bool _9 = (DOWN != 0u);
-constant uint _10 = (UNITS % 4u);
-constant bool _11 = (_10 == 0u);
-constant uint _12 = (UNITS / 4u);
-constant bool _13 = (DOWN == 0u);
+constant bool _7 = (DOWN != 0u);
+constant uint _8 = (UNITS % 4u);
+constant bool _9 = (_8 == 0u);
+constant uint _10 = (UNITS / 4u);
+constant bool _11 = (DOWN == 0u);
+constant bool _12 = (DOWN != 0u);
+constant bool _13 = (DOWN != 0u);
 constant bool _14 = (DOWN != 0u);
-constant bool _15 = (DOWN != 0u);
-constant bool _16 = (DOWN != 0u);
 constant uint TEAM_tmp [[function_constant(4)]];
 constant uint TEAM = is_function_constant_defined(TEAM_tmp) ? TEAM_tmp : 16u;
-constant bool _17 = (DOWN != 0u);
-constant uint _18 = _17 ? 2u : 1u;
-constant uint _19 = (THREADS - 1u);
-constant uint _20_tmp [[function_constant(2)]];
-constant uint _20 = is_function_constant_defined(_20_tmp) ? _20_tmp : 1u;
-constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_20, 1u, 1u);
+constant bool _15 = (DOWN != 0u);
+constant uint _16 = _15 ? 2u : 1u;
+constant uint _17 = (THREADS - 1u);
+constant uint _18_tmp [[function_constant(2)]];
+constant uint _18 = is_function_constant_defined(_18_tmp) ? _18_tmp : 1u;
+constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_18, 1u, 1u);
 
 static inline __attribute__((always_inline))
 ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thread const uint& tensor)
@@ -126,16 +122,16 @@ ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thre
 static inline __attribute__((always_inline))
 uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread const ulong& ids, thread const uint& E, thread const uint& missing_is_fault, thread const ulong& fault, thread const uint& fault_code)
 {
-    uint _21;
+    uint _19;
     if (ids == table)
     {
-        _21 = pair;
+        _19 = pair;
     }
     else
     {
-        _21 = (reinterpret_cast<device U32*>(ids))->at[pair];
+        _19 = (reinterpret_cast<device U32*>(ids))->at[pair];
     }
-    uint entry = _21;
+    uint entry = _19;
     bool inside = (ids == table) || (entry < E);
     ulong param = table;
     uint param_1 = inside ? entry : 0u;
@@ -154,16 +150,16 @@ uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread con
 static inline __attribute__((always_inline))
 uint pair_at(thread const uint& index, constant Push& v_522)
 {
-    uint _22;
+    uint _20;
     if (v_522.a.pair_at == v_522.a.table)
     {
-        _22 = index;
+        _20 = index;
     }
     else
     {
-        _22 = (reinterpret_cast<device U32*>(v_522.a.pair_at))->at[index];
+        _20 = (reinterpret_cast<device U32*>(v_522.a.pair_at))->at[index];
     }
-    return _22;
+    return _20;
 }
 
 static inline __attribute__((always_inline))
@@ -176,18 +172,18 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     uint param_4 = v_522.a.missing_is_fault;
     ulong param_5 = v_522.a.fault;
     uint param_6 = v_522.a.fault_code;
-    uint _23 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
-    uint entry = _23;
-    uint _24;
-    if (_16)
+    uint _21 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+    uint entry = _21;
+    uint _22;
+    if (_14)
     {
-        _24 = 4u;
+        _22 = 4u;
     }
     else
     {
-        _24 = (which < 2u) ? 0u : 2u;
+        _22 = (which < 2u) ? 0u : 2u;
     }
-    uint codes = _24;
+    uint codes = _22;
     ulong param_7 = v_522.a.table;
     uint param_8 = (entry == 4294967295u) ? 0u : entry;
     uint param_9 = codes + (which % 2u);
@@ -227,7 +223,7 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_522, thread uint& gl_LocalInvocationIndex, threadgroup float4 (&x_tile)[_5])
+void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_522, thread uint& gl_LocalInvocationIndex, threadgroup float4 (&x_tile)[2034])
 {
     uint param = pair;
     ulong x = x_of(param, v_522);
@@ -243,27 +239,27 @@ void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_
 static inline __attribute__((always_inline))
 place place_of(thread const uint& slot, thread uint& row, constant Push& v_522, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
 {
-    uint _25;
+    uint _23;
+    if (_4)
+    {
+        _23 = 2u * team;
+    }
+    else
+    {
+        _23 = team;
+    }
+    row += _23;
+    uint i = (((row < v_522.a.rows) ? row : 0u) * UNITS) + min(lane, _5);
+    uint _24;
     if (_6)
     {
-        _25 = 2u * team;
+        _24 = i + UNITS;
     }
     else
     {
-        _25 = team;
+        _24 = i;
     }
-    row += _25;
-    uint i = (((row < v_522.a.rows) ? row : 0u) * UNITS) + min(lane, _7);
-    uint _26;
-    if (_8)
-    {
-        _26 = i + UNITS;
-    }
-    else
-    {
-        _26 = i;
-    }
-    uint j = _26;
+    uint j = _24;
     return place{ tensors[4u * slot] + (16ul * ulong(i)), tensors[(4u * slot) + 1u] + ulong((i / 4u) * 4u), tensors[(4u * slot) + 2u] + (16ul * ulong(j)), tensors[(4u * slot) + 3u] + ulong((j / 4u) * 4u), (i % 4u) * 8u, (j % 4u) * 8u };
 }
 
@@ -286,21 +282,21 @@ unit fetch(thread const place& p)
     unit u;
     u.near = k3_code_block(param, param_1);
     u.near_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[0];
-    bool _27;
-    if (_9)
+    bool _25;
+    if (_7)
     {
-        _27 = _11;
+        _25 = _9;
     }
     else
     {
-        _27 = _9;
+        _25 = _7;
     }
-    if (_27)
+    if (_25)
     {
         ulong param_2 = p.near;
         uint param_3 = UNITS;
         u.far = k3_code_block(param_2, param_3);
-        u.far_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[_12];
+        u.far_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[_10];
     }
     else
     {
@@ -354,7 +350,7 @@ float products(thread const float4& x0, thread const float4& x1, thread const ui
 }
 
 static inline __attribute__((always_inline))
-float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint& u, threadgroup float4 (&x_tile)[_5])
+float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint& u, threadgroup float4 (&x_tile)[2034])
 {
     float2 sum = float2(0.0);
     for (uint w = 0u; w < 4u; w++)
@@ -365,13 +361,13 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
         float4 param_1 = x1;
         uint param_2 = n[w];
         float param_3 = sum.x;
-        float _28 = products(param, param_1, param_2, param_3);
+        float _26 = products(param, param_1, param_2, param_3);
         float4 param_4 = x0;
         float4 param_5 = x1;
         uint param_6 = f[w];
         float param_7 = sum.y;
-        float _29 = products(param_4, param_5, param_6, param_7);
-        sum = float2(_28, _29);
+        float _27 = products(param_4, param_5, param_6, param_7);
+        sum = float2(_26, _27);
     }
     return sum * 16384.0;
 }
@@ -379,16 +375,16 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _30;
+    uint _28;
     if (byte == 0u)
     {
-        _30 = 4194304u;
+        _28 = 4194304u;
     }
     else
     {
-        _30 = byte << uint(23);
+        _28 = byte << uint(23);
     }
-    return as_type<float>(_30);
+    return as_type<float>(_28);
 }
 
 static inline __attribute__((always_inline))
@@ -402,38 +398,38 @@ static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _31;
+    float _29;
     if (a < 0.60000002384185791015625)
     {
-        _31 = x * x;
+        _29 = x * x;
     }
     else
     {
-        _31 = 0.0;
+        _29 = 0.0;
     }
-    float z = _31;
+    float z = _29;
     float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
     p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
     float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
-    float _32;
+    float _30;
     if (a < 0.60000002384185791015625)
     {
-        _32 = x + ((x * z) * p);
+        _30 = x + ((x * z) * p);
     }
     else
     {
-        float _33;
+        float _31;
         if (x < 0.0)
         {
-            _33 = -far;
+            _31 = -far;
         }
         else
         {
-            _33 = far;
+            _31 = far;
         }
-        _32 = _33;
+        _30 = _31;
     }
-    return _32;
+    return _30;
 }
 
 static inline __attribute__((always_inline))
@@ -452,17 +448,17 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _34;
+    float _32;
     if (b2 == 0.0)
     {
-        _34 = u;
+        _32 = u;
     }
     else
     {
         float param = u / b2;
-        _34 = b2 * k3_tanh(param);
+        _32 = b2 * k3_tanh(param);
     }
-    float up = _34;
+    float up = _32;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
@@ -475,53 +471,53 @@ void write_rows(thread const float2& sum, thread const uint& pair, thread uint& 
     for (uint t = 0u; (t * team_size) < gl_SubgroupSize; t++)
     {
         float2 total = simd_sum(select(float2(0.0), sum, bool2(team == t)));
-        bool _35;
-        if (_13)
+        bool _33;
+        if (_11)
         {
-            _35 = gl_SubgroupInvocationID == t;
+            _33 = gl_SubgroupInvocationID == t;
         }
         else
         {
-            _35 = _13;
+            _33 = _11;
         }
-        if (_35)
+        if (_33)
         {
             mine = total;
         }
         else
         {
-            bool _36;
-            if (_14)
+            bool _34;
+            if (_12)
             {
-                _36 = (gl_SubgroupInvocationID / 2u) == t;
+                _34 = (gl_SubgroupInvocationID / 2u) == t;
             }
             else
             {
-                _36 = _14;
+                _34 = _12;
             }
-            if (_36)
+            if (_34)
             {
                 mine.x = total[gl_SubgroupInvocationID % 2u];
             }
         }
     }
     row += gl_SubgroupInvocationID;
-    bool _37 = gl_SubgroupInvocationID < block_rows;
-    bool _38;
-    if (_37)
+    bool _35 = gl_SubgroupInvocationID < block_rows;
+    bool _36;
+    if (_35)
     {
-        _38 = row < v_522.a.rows;
+        _36 = row < v_522.a.rows;
     }
     else
     {
-        _38 = _37;
+        _36 = _35;
     }
-    if (_38)
+    if (_36)
     {
-        float _39;
-        if (_15)
+        float _37;
+        if (_13)
         {
-            _39 = mine.x;
+            _37 = mine.x;
         }
         else
         {
@@ -529,26 +525,26 @@ void write_rows(thread const float2& sum, thread const uint& pair, thread uint& 
             float param_1 = mine.y;
             float param_2 = v_522.a.b1;
             float param_3 = v_522.a.b2;
-            _39 = k3_situ(param, param_1, param_2, param_3);
+            _37 = k3_situ(param, param_1, param_2, param_3);
         }
-        (reinterpret_cast<device F32*>(v_522.a.y + ((4ul * ulong(pair)) * ulong(v_522.a.rows))))->at[row] = _39;
+        (reinterpret_cast<device F32*>(v_522.a.y + ((4ul * ulong(pair)) * ulong(v_522.a.rows))))->at[row] = _37;
     }
 }
 
 static inline __attribute__((always_inline))
-void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_522, threadgroup float4 (&x_tile)[_5], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups, threadgroup uint (&pairs)[2])
+void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_522, threadgroup float4 (&x_tile)[2034], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups, threadgroup uint (&pairs)[2])
 {
-    uint _40 = first + gl_SubgroupID;
-    uint target = min(_40, (last - 1u));
+    uint _38 = first + gl_SubgroupID;
+    uint target = min(_38, (last - 1u));
     uint slot = (target < middle) ? 0u : 1u;
     uint row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
     uint param = slot;
     uint param_1 = row;
-    place _41 = place_of(param, param_1, v_522, team, lane, tensors);
-    place p = _41;
+    place _39 = place_of(param, param_1, v_522, team, lane, tensors);
+    place p = _39;
     place param_2 = p;
     unit next = fetch(param_2);
-    for (uint block = _40; block < last; block += gl_NumSubgroups)
+    for (uint block = _38; block < last; block += gl_NumSubgroups)
     {
         float2 sum = float2(0.0);
         uint now_slot = slot;
@@ -565,8 +561,8 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
             {
                 uint param_3 = slot;
                 uint param_4 = row;
-                place _42 = place_of(param_3, param_4, v_522, team, lane, tensors);
-                p = _42;
+                place _40 = place_of(param_3, param_4, v_522, team, lane, tensors);
+                p = _40;
             }
             else
             {
@@ -596,13 +592,13 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
 
 kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
-    threadgroup float4 x_tile[_5];
+    threadgroup float4 x_tile[2034];
     threadgroup ulong tensors[8];
     threadgroup uint pairs[2];
     uint team_size = min(TEAM, gl_SubgroupSize);
     uint team = gl_SubgroupInvocationID / team_size;
     uint lane = gl_SubgroupInvocationID % team_size;
-    uint block_rows = (gl_SubgroupSize / team_size) * _18;
+    uint block_rows = (gl_SubgroupSize / team_size) * _16;
     uint a_pair = ((v_522.a.rows + block_rows) - 1u) / block_rows;
     uint total = a_pair * v_522.a.n_pairs;
     uint share = total / gl_NumWorkGroups.x;
@@ -610,9 +606,9 @@ kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocat
     uint begin = (gl_WorkGroupID.x * share) + min(gl_WorkGroupID.x, more);
     uint end = (begin + share) + uint(gl_WorkGroupID.x < more);
     uint thread0 = gl_LocalInvocationIndex;
-    uint from_last = _19 - thread0;
-    uint _43 = begin / a_pair;
-    for (uint index = _43; (index * a_pair) < end; index += 2u)
+    uint from_last = _17 - thread0;
+    uint _41 = begin / a_pair;
+    for (uint index = _41; (index * a_pair) < end; index += 2u)
     {
         uint origin = index * a_pair;
         uint middle = origin + a_pair;
@@ -643,16 +639,16 @@ kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocat
         {
             first = max(first, middle);
         }
-        bool _44;
+        bool _42;
         if (two)
         {
-            _44 = tensors[4] == 0ul;
+            _42 = tensors[4] == 0ul;
         }
         else
         {
-            _44 = two;
+            _42 = two;
         }
-        if (_44)
+        if (_42)
         {
             last = middle;
         }

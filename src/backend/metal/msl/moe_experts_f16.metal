@@ -86,40 +86,33 @@ struct Push
     k3_moe_gemv_args a;
 };
 
-#ifndef SPIRV_CROSS_CONSTANT_ID_3
-#define SPIRV_CROSS_CONSTANT_ID_3 1u
-#endif
-constant uint UNITS = SPIRV_CROSS_CONSTANT_ID_3;
+constant uint UNITS_tmp [[function_constant(3)]];
+constant uint UNITS = is_function_constant_defined(UNITS_tmp) ? UNITS_tmp : 1u;
 constant uint _3 = (4u * UNITS);
-constant uint _4 = (2u * UNITS);
-constant uint PARTS = (_4 * 4u);
 constant uint THREADS_tmp [[function_constant(2)]];
 constant uint THREADS = is_function_constant_defined(THREADS_tmp) ? THREADS_tmp : 256u;
-constant uint _5 = (4u * UNITS);
-constant uint _6 = (2u * UNITS);
-constant uint _7 = (_6 * 5u);
-constant uint _8 = (2u * UNITS);
+constant uint _4 = (4u * UNITS);
 constant uint DOWN_tmp [[function_constant(1)]];
 constant uint DOWN = is_function_constant_defined(DOWN_tmp) ? DOWN_tmp : 0u;
-constant bool _9 = (DOWN != 0u);
-constant uint _10 = (UNITS - 1u);
-constant bool _11 = (DOWN != 0u);
-constant bool _12 = (DOWN != 0u);
-constant uint _13 = (UNITS % 4u);
-constant bool _14 = (_13 == 0u);
-constant uint _15 = (UNITS / 4u);
-constant bool _16 = (DOWN == 0u);
-constant bool _17 = (DOWN != 0u);
-constant bool _18 = (DOWN != 0u);
-constant bool _19 = (DOWN != 0u);
+constant bool _5 = (DOWN != 0u);
+constant uint _6 = (UNITS - 1u);
+constant bool _7 = (DOWN != 0u);
+constant bool _8 = (DOWN != 0u);
+constant uint _9 = (UNITS % 4u);
+constant bool _10 = (_9 == 0u);
+constant uint _11 = (UNITS / 4u);
+constant bool _12 = (DOWN == 0u);
+constant bool _13 = (DOWN != 0u);
+constant bool _14 = (DOWN != 0u);
+constant bool _15 = (DOWN != 0u);
 constant uint TEAM_tmp [[function_constant(4)]];
 constant uint TEAM = is_function_constant_defined(TEAM_tmp) ? TEAM_tmp : 16u;
-constant bool _20 = (DOWN != 0u);
-constant uint _21 = _20 ? 2u : 1u;
-constant uint _22 = (THREADS - 1u);
-constant uint _23_tmp [[function_constant(2)]];
-constant uint _23 = is_function_constant_defined(_23_tmp) ? _23_tmp : 1u;
-constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_23, 1u, 1u);
+constant bool _16 = (DOWN != 0u);
+constant uint _17 = _16 ? 2u : 1u;
+constant uint _18 = (THREADS - 1u);
+constant uint _19_tmp [[function_constant(2)]];
+constant uint _19 = is_function_constant_defined(_19_tmp) ? _19_tmp : 1u;
+constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_19, 1u, 1u);
 
 static inline __attribute__((always_inline))
 ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thread const uint& tensor)
@@ -130,16 +123,16 @@ ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thre
 static inline __attribute__((always_inline))
 uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread const ulong& ids, thread const uint& E, thread const uint& missing_is_fault, thread const ulong& fault, thread const uint& fault_code)
 {
-    uint _24;
+    uint _20;
     if (ids == table)
     {
-        _24 = pair;
+        _20 = pair;
     }
     else
     {
-        _24 = (reinterpret_cast<device U32*>(ids))->at[pair];
+        _20 = (reinterpret_cast<device U32*>(ids))->at[pair];
     }
-    uint entry = _24;
+    uint entry = _20;
     bool inside = (ids == table) || (entry < E);
     ulong param = table;
     uint param_1 = inside ? entry : 0u;
@@ -158,16 +151,16 @@ uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread con
 static inline __attribute__((always_inline))
 uint pair_at(thread const uint& index, constant Push& v_481)
 {
-    uint _25;
+    uint _21;
     if (v_481.a.pair_at == v_481.a.table)
     {
-        _25 = index;
+        _21 = index;
     }
     else
     {
-        _25 = (reinterpret_cast<device U32*>(v_481.a.pair_at))->at[index];
+        _21 = (reinterpret_cast<device U32*>(v_481.a.pair_at))->at[index];
     }
-    return _25;
+    return _21;
 }
 
 static inline __attribute__((always_inline))
@@ -180,18 +173,18 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     uint param_4 = v_481.a.missing_is_fault;
     ulong param_5 = v_481.a.fault;
     uint param_6 = v_481.a.fault_code;
-    uint _26 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
-    uint entry = _26;
-    uint _27;
-    if (_19)
+    uint _22 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+    uint entry = _22;
+    uint _23;
+    if (_15)
     {
-        _27 = 4u;
+        _23 = 4u;
     }
     else
     {
-        _27 = (which < 2u) ? 0u : 2u;
+        _23 = (which < 2u) ? 0u : 2u;
     }
-    uint codes = _27;
+    uint codes = _23;
     ulong param_7 = v_481.a.table;
     uint param_8 = (entry == 4294967295u) ? 0u : entry;
     uint param_9 = codes + (which % 2u);
@@ -231,7 +224,7 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[PARTS])
+void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904])
 {
     uint param = pair;
     ulong x = x_of(param, v_481);
@@ -251,27 +244,27 @@ void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_
 static inline __attribute__((always_inline))
 place place_of(thread const uint& slot, thread uint& row, constant Push& v_481, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
 {
-    uint _28;
-    if (_9)
+    uint _24;
+    if (_5)
     {
-        _28 = 2u * team;
+        _24 = 2u * team;
     }
     else
     {
-        _28 = team;
+        _24 = team;
     }
-    row += _28;
-    uint i = (((row < v_481.a.rows) ? row : 0u) * UNITS) + min(lane, _10);
-    uint _29;
-    if (_11)
+    row += _24;
+    uint i = (((row < v_481.a.rows) ? row : 0u) * UNITS) + min(lane, _6);
+    uint _25;
+    if (_7)
     {
-        _29 = i + UNITS;
+        _25 = i + UNITS;
     }
     else
     {
-        _29 = i;
+        _25 = i;
     }
-    uint j = _29;
+    uint j = _25;
     return place{ tensors[4u * slot] + (16ul * ulong(i)), tensors[(4u * slot) + 1u] + ulong((i / 4u) * 4u), tensors[(4u * slot) + 2u] + (16ul * ulong(j)), tensors[(4u * slot) + 3u] + ulong((j / 4u) * 4u), (i % 4u) * 8u, (j % 4u) * 8u };
 }
 
@@ -294,21 +287,21 @@ unit fetch(thread const place& p)
     unit u;
     u.near = k3_code_block(param, param_1);
     u.near_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[0];
-    bool _30;
-    if (_12)
+    bool _26;
+    if (_8)
     {
-        _30 = _14;
+        _26 = _10;
     }
     else
     {
-        _30 = _12;
+        _26 = _8;
     }
-    if (_30)
+    if (_26)
     {
         ulong param_2 = p.near;
         uint param_3 = UNITS;
         u.far = k3_code_block(param_2, param_3);
-        u.far_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[_15];
+        u.far_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[_11];
     }
     else
     {
@@ -321,11 +314,11 @@ unit fetch(thread const place& p)
 }
 
 static inline __attribute__((always_inline))
-void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[PARTS], threadgroup uint4 (&x_tile)[_7], threadgroup float (&x_unit)[_8])
+void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
 {
     uint param = pair;
     ulong x = x_of(param, v_481);
-    for (uint i = gl_LocalInvocationIndex; i < _5; i += THREADS)
+    for (uint i = gl_LocalInvocationIndex; i < _4; i += THREADS)
     {
         uint u = (slot * UNITS) + (i / 4u);
         float most = fast::max(fast::max(x_most[4u * u], x_most[(4u * u) + 1u]), fast::max(x_most[(4u * u) + 2u], x_most[(4u * u) + 3u]));
@@ -365,7 +358,7 @@ half2 products(thread const uint4& x, thread const uint& codes, thread half2& su
 }
 
 static inline __attribute__((always_inline))
-float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint& u, threadgroup uint4 (&x_tile)[_7], threadgroup float (&x_unit)[_8])
+float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint& u, threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
 {
     float2 sum = float2(0.0);
     for (uint w = 0u; w < 4u; w += 2u)
@@ -375,21 +368,21 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
         uint4 param = x0;
         uint param_1 = n[w];
         half2 param_2 = half2(half(0.0));
-        half2 _31 = products(param, param_1, param_2);
+        half2 _27 = products(param, param_1, param_2);
         uint4 param_3 = x1;
         uint param_4 = n[w + 1u];
-        half2 param_5 = _31;
-        half2 _32 = products(param_3, param_4, param_5);
-        half2 p = _32;
+        half2 param_5 = _27;
+        half2 _28 = products(param_3, param_4, param_5);
+        half2 p = _28;
         uint4 param_6 = x0;
         uint param_7 = f[w];
         half2 param_8 = half2(half(0.0));
-        half2 _33 = products(param_6, param_7, param_8);
+        half2 _29 = products(param_6, param_7, param_8);
         uint4 param_9 = x1;
         uint param_10 = f[w + 1u];
-        half2 param_11 = _33;
-        half2 _34 = products(param_9, param_10, param_11);
-        half2 q = _34;
+        half2 param_11 = _29;
+        half2 _30 = products(param_9, param_10, param_11);
+        half2 q = _30;
         sum += (float2(float(p.x), float(q.x)) + float2(float(p.y), float(q.y)));
     }
     return sum * x_unit[u];
@@ -398,16 +391,16 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _35;
+    uint _31;
     if (byte == 0u)
     {
-        _35 = 4194304u;
+        _31 = 4194304u;
     }
     else
     {
-        _35 = byte << uint(23);
+        _31 = byte << uint(23);
     }
-    return as_type<float>(_35);
+    return as_type<float>(_31);
 }
 
 static inline __attribute__((always_inline))
@@ -421,38 +414,38 @@ static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _36;
+    float _32;
     if (a < 0.60000002384185791015625)
     {
-        _36 = x * x;
+        _32 = x * x;
     }
     else
     {
-        _36 = 0.0;
+        _32 = 0.0;
     }
-    float z = _36;
+    float z = _32;
     float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
     p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
     float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
-    float _37;
+    float _33;
     if (a < 0.60000002384185791015625)
     {
-        _37 = x + ((x * z) * p);
+        _33 = x + ((x * z) * p);
     }
     else
     {
-        float _38;
+        float _34;
         if (x < 0.0)
         {
-            _38 = -far;
+            _34 = -far;
         }
         else
         {
-            _38 = far;
+            _34 = far;
         }
-        _37 = _38;
+        _33 = _34;
     }
-    return _37;
+    return _33;
 }
 
 static inline __attribute__((always_inline))
@@ -471,17 +464,17 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _39;
+    float _35;
     if (b2 == 0.0)
     {
-        _39 = u;
+        _35 = u;
     }
     else
     {
         float param = u / b2;
-        _39 = b2 * k3_tanh(param);
+        _35 = b2 * k3_tanh(param);
     }
-    float up = _39;
+    float up = _35;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
@@ -494,53 +487,53 @@ void write_rows(thread const float2& sum, thread const uint& pair, thread uint& 
     for (uint t = 0u; (t * team_size) < gl_SubgroupSize; t++)
     {
         float2 total = simd_sum(select(float2(0.0), sum, bool2(team == t)));
-        bool _40;
-        if (_16)
+        bool _36;
+        if (_12)
         {
-            _40 = gl_SubgroupInvocationID == t;
+            _36 = gl_SubgroupInvocationID == t;
         }
         else
         {
-            _40 = _16;
+            _36 = _12;
         }
-        if (_40)
+        if (_36)
         {
             mine = total;
         }
         else
         {
-            bool _41;
-            if (_17)
+            bool _37;
+            if (_13)
             {
-                _41 = (gl_SubgroupInvocationID / 2u) == t;
+                _37 = (gl_SubgroupInvocationID / 2u) == t;
             }
             else
             {
-                _41 = _17;
+                _37 = _13;
             }
-            if (_41)
+            if (_37)
             {
                 mine.x = total[gl_SubgroupInvocationID % 2u];
             }
         }
     }
     row += gl_SubgroupInvocationID;
-    bool _42 = gl_SubgroupInvocationID < block_rows;
-    bool _43;
-    if (_42)
+    bool _38 = gl_SubgroupInvocationID < block_rows;
+    bool _39;
+    if (_38)
     {
-        _43 = row < v_481.a.rows;
+        _39 = row < v_481.a.rows;
     }
     else
     {
-        _43 = _42;
+        _39 = _38;
     }
-    if (_43)
+    if (_39)
     {
-        float _44;
-        if (_18)
+        float _40;
+        if (_14)
         {
-            _44 = mine.x;
+            _40 = mine.x;
         }
         else
         {
@@ -548,14 +541,14 @@ void write_rows(thread const float2& sum, thread const uint& pair, thread uint& 
             float param_1 = mine.y;
             float param_2 = v_481.a.b1;
             float param_3 = v_481.a.b2;
-            _44 = k3_situ(param, param_1, param_2, param_3);
+            _40 = k3_situ(param, param_1, param_2, param_3);
         }
-        (reinterpret_cast<device F32*>(v_481.a.y + ((4ul * ulong(pair)) * ulong(v_481.a.rows))))->at[row] = _44;
+        (reinterpret_cast<device F32*>(v_481.a.y + ((4ul * ulong(pair)) * ulong(v_481.a.rows))))->at[row] = _40;
     }
 }
 
 static inline __attribute__((always_inline))
-void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[PARTS], threadgroup uint4 (&x_tile)[_7], threadgroup float (&x_unit)[_8], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, threadgroup uint (&pairs)[2], thread uint& gl_NumSubgroups)
+void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, threadgroup uint (&pairs)[2], thread uint& gl_NumSubgroups)
 {
     uint block = first + gl_SubgroupID;
     uint target = min(block, (last - 1u));
@@ -563,8 +556,8 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
     uint row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
     uint param = slot;
     uint param_1 = row;
-    place _45 = place_of(param, param_1, v_481, team, lane, tensors);
-    place p = _45;
+    place _41 = place_of(param, param_1, v_481, team, lane, tensors);
+    place p = _41;
     place param_2 = p;
     unit next = fetch(param_2);
     uint param_3 = 0u;
@@ -594,8 +587,8 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
             {
                 uint param_7 = slot;
                 uint param_8 = row;
-                place _46 = place_of(param_7, param_8, v_481, team, lane, tensors);
-                p = _46;
+                place _42 = place_of(param_7, param_8, v_481, team, lane, tensors);
+                p = _42;
             }
             else
             {
@@ -625,15 +618,15 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
 
 kernel void moe_experts_f16(constant Push& v_481 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
-    threadgroup float x_most[PARTS];
-    threadgroup uint4 x_tile[_7];
-    threadgroup float x_unit[_8];
+    threadgroup float x_most[904];
+    threadgroup uint4 x_tile[1130];
+    threadgroup float x_unit[226];
     threadgroup ulong tensors[8];
     threadgroup uint pairs[2];
     uint team_size = min(TEAM, gl_SubgroupSize);
     uint team = gl_SubgroupInvocationID / team_size;
     uint lane = gl_SubgroupInvocationID % team_size;
-    uint block_rows = (gl_SubgroupSize / team_size) * _21;
+    uint block_rows = (gl_SubgroupSize / team_size) * _17;
     uint a_pair = ((v_481.a.rows + block_rows) - 1u) / block_rows;
     uint total = a_pair * v_481.a.n_pairs;
     uint share = total / gl_NumWorkGroups.x;
@@ -641,9 +634,9 @@ kernel void moe_experts_f16(constant Push& v_481 [[buffer(0)]], uint gl_LocalInv
     uint begin = (gl_WorkGroupID.x * share) + min(gl_WorkGroupID.x, more);
     uint end = (begin + share) + uint(gl_WorkGroupID.x < more);
     uint thread0 = gl_LocalInvocationIndex;
-    uint from_last = _22 - thread0;
-    uint _47 = begin / a_pair;
-    for (uint index = _47; (index * a_pair) < end; index += 2u)
+    uint from_last = _18 - thread0;
+    uint _43 = begin / a_pair;
+    for (uint index = _43; (index * a_pair) < end; index += 2u)
     {
         uint origin = index * a_pair;
         uint middle = origin + a_pair;
@@ -674,16 +667,16 @@ kernel void moe_experts_f16(constant Push& v_481 [[buffer(0)]], uint gl_LocalInv
         {
             first = max(first, middle);
         }
-        bool _48;
+        bool _44;
         if (two)
         {
-            _48 = tensors[4] == 0ul;
+            _44 = tensors[4] == 0ul;
         }
         else
         {
-            _48 = two;
+            _44 = two;
         }
-        if (_48)
+        if (_44)
         {
             last = middle;
         }
