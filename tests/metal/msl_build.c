@@ -18,8 +18,7 @@ extern char **environ;
 #define MSL_CLANG "" /* none was found */
 #endif
 
-/* Metal's literals are single. Products and sums round one by one, as in the other backends. Threadgroup scalars look uninitialised to the
- * compiler wherever one thread sets them for all. */
+/* Metal's literals are single. Threadgroup scalars look uninitialised to the compiler wherever one thread sets them for all. */
 static const char *const front_options[] = {
     "-x",
     "cl",
@@ -42,6 +41,7 @@ static const char *const front_options[] = {
     "-emit-llvm",
     "-S",
 };
+/* Products and sums round one by one, as in the other backends. Variables that nobody set are NaN or an odd pattern. */
 static const char *const common_options[] = {
     "-O2",
     "-fPIC",
@@ -50,6 +50,7 @@ static const char *const common_options[] = {
     "-ffp-contract=off",
     "-fno-optimize-sibling-calls",
     "-fno-math-errno",
+    "-ftrivial-auto-var-init=pattern",
 #ifdef MSL_THREAD_SANITIZER
     "-fsanitize=thread",
 #else
@@ -93,7 +94,7 @@ static const char *architecture(void)
         return "-march=x86-64-v3";
     return "-march=x86-64";
 #else
-    return "-DMSL_ANY_MACHINE";
+    return "-mcpu=generic";
 #endif
 }
 
