@@ -52,6 +52,7 @@ typedef struct k3_gpu_limits {
     uint32_t invocations;         /* of one workgroup */
     uint32_t cores;               /* multiprocessors or a guess: how many workgroups make a full device */
     uint32_t matrix;              /* bit of a k3_gpu_op: it has a kernel on f16 matrix units, with f32 sums; 0 in exact mode */
+    int small_tiles;              /* matmul_matrix makes 64 rows of W by at most 64 of x at once, not up to 192 by 128 */
     int f16;                      /* f16 arithmetic; 0 in exact mode */
     int exact;
 } k3_gpu_limits;

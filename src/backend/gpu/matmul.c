@@ -76,7 +76,7 @@ static void choose_tile(const call *c, group *g)
 {
     uint32_t depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->mx == 4 ? 1 : 2);
     double least = INFINITY;
-    for (uint32_t mw = 3; mw >= 2; mw--)
+    for (uint32_t mw = c->limits->small_tiles ? 1 : 3, least_mw = mw > 1 ? 2 : 1; mw >= least_mw; mw--)
         for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= MAX_SPLITS); s++) {
             uint64_t rounds = k3_gpu_groups(matrix_tiles(c, g, mw) * s, slots);
             double cost = mw * ((double)rounds * ((double)depth / s + 2) + (s == 1 ? 0 : 4.0 * s));
@@ -90,7 +90,7 @@ static void choose_tile(const call *c, group *g)
 
 static void plan_matrix(call *c, group *g)
 {
-    g->mx = c->T <= MATRIX_T ? 1 : c->T <= 2 * MATRIX_T ? 2 : 4;
+    g->mx = c->T <= MATRIX_T ? 1 : c->T <= 2 * MATRIX_T || c->limits->small_tiles ? 2 : 4;
     choose_tile(c, g);
     if (!c->x_scale_at) {
         c->x_scale_at = 2 * (uint64_t)c->T * (uint64_t)c->cols;

@@ -251,6 +251,7 @@ static k3_status open_parts(k3_mt *mt, const char *wish, const k3_backend_config
     gpu->limits.subgroup = (uint32_t)[mt->copy threadExecutionWidth];
     if (gpu->limits.f16 && gpu->limits.subgroup == 32 && [mt->device supportsFamily:MTLGPUFamilyApple7])
         gpu->limits.matrix = matrix_operations();
+    gpu->limits.small_tiles = 1;
     return k3_gpu_open(gpu, config, "unified memory", err);
 }
 
