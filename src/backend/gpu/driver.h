@@ -61,7 +61,8 @@ typedef struct k3_gpu_batch {
     k3_gpu_buf *tables;
     char *tables_host;
     uint64_t tables_used;
-    uint64_t value; /* submission number, 0: never submitted */
+    uint64_t value;  /* submission number, 0: never submitted */
+    uint64_t needed; /* the last submission that reads the tables: a later one than value if an operation was cut in two */
     int recording, held;
     int n_stamps;
     k3_gpu_op stamps[K3_GPU_STAMPS]; /* the operation whose end a time stamp marks */

@@ -83,7 +83,7 @@ int k3_gpu_number(const k3_gpu *gpu, const k3_gpu_batch *batch)
 static int begin_batch(k3_gpu *gpu, k3_gpu_batch *batch)
 {
     if (batch->value)
-        k3_gpu_wait(gpu, batch->value);
+        k3_gpu_wait(gpu, batch->needed > batch->value ? batch->needed : batch->value);
     if (k3_gpu_failed(gpu) || !gpu->driver->begin(gpu, k3_gpu_number(gpu, batch)))
         return 0;
     batch->tables_used = 0;
@@ -236,8 +236,11 @@ void k3_gpu_end(k3_gpu *gpu, uint64_t weight_bytes)
             gpu->driver->stamp(gpu, k3_gpu_number(gpu, batch), batch->n_stamps);
         batch->stamps[batch->n_stamps++] = gpu->op;
     }
-    for (int i = 0; i < K3_GPU_BATCHES; i++)
+    for (int i = 0; i < K3_GPU_BATCHES; i++) {
+        if (gpu->batches[i].held)
+            gpu->batches[i].needed = batch ? batch->value : gpu->submitted;
         gpu->batches[i].held = 0;
+    }
     if (batch && batch->n_stamps == (gpu->driver->stamp ? K3_GPU_STAMPS : 1))
         k3_gpu_submit_batch(gpu);
 }
