@@ -59,6 +59,8 @@ check 'the counting of tests can fail' sh tools/check/test_count.sh
 check 'format' sh tools/check/format.sh .
 check 'kernels are valid SPIR-V, and Metal can be made of them' sh tools/check/shaders.sh .
 check 'the kernel check can fail' sh tools/check/test_shaders.sh
+check "the kernels' text for Metal is what is made of them, and keeps to the rules" sh tools/check/metal.sh .
+check "the check of Metal's text can fail" sh tools/check/test_metal.sh
 check 'our headers for Metal can be found wrong' sh tools/check/test_selectors.sh
 check 'our headers for Metal agree with metal-cpp' sh tools/check/selectors.sh compare .venv/metal_cpp
 suite release

@@ -87,7 +87,7 @@ endfunction()
 
 # k3_metal_harness: the driver on the Metal of tests/metal. The kernels call back into the program that runs them.
 function(k3_add_metal_harness)
-  if(APPLE OR NOT K3_HAVE_OBJC)
+  if(NOT K3_HAVE_OBJC)
     message(NOTICE "k3: no clang, or no libobjc; the Metal driver is not tested")
     return()
   endif()

@@ -17,6 +17,7 @@ struct Row {
 };
 layout(local_size_x = 32, local_size_x_id = 3) in;
 layout(constant_id = 0) const uint N = 8;
+layout(constant_id = 3) const uint THREADS = 32;
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Rows { Row at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer U32 { uint at[]; };
 layout(push_constant, std430) uniform Push { uint64_t rows; };
@@ -24,7 +25,7 @@ shared uint most[40];
 void main()
 {
     Row row = Rows(rows).at[gl_LocalInvocationID.x];
-    most[gl_LocalInvocationID.x] = row.n[0] % N;
+    most[gl_LocalInvocationID.x] = row.n[0] % N + THREADS;
     barrier();
     U32 sum = U32(row.at);
     atomicAdd(sum.at[0], most[N]);

@@ -28,8 +28,19 @@ END { print x in id ? "constant " id[x] " default " value[x] : size; exit copies
 END
 
 # Names made of SPIR-V's numbers are numbered anew in the order of the text, since another glslc counts otherwise. Atomics on memory behind
-# an address get its address space, which spirv-cross takes for a thread's own.
+# an address get its address space, which spirv-cross takes for a thread's own. A function constant that is declared twice, for the size of a
+# group and by a name, is declared once.
 cat >"$tmp/tidy.awk" <<'END'
+match($0, /function_constant\([0-9]+/) {
+    id = substr($0, RSTART, RLENGTH)
+    if (id in name) {
+        getline
+        $0 = $1 " " $2 " " $3 " = " name[id] ";"
+    } else {
+        name[id] = $3
+        sub(/_tmp$/, "", name[id])
+    }
+}
 {
     gsub(/\(thread atomic_/, "(device atomic_")
     line = ""

@@ -5,7 +5,7 @@
 #include "backend/gpu/glsl/decode.glsl"
 #include "backend/gpu/glsl/matmul.glsl"
 
-layout(local_size_x_id = 4) in;
+layout(local_size_x = 256, local_size_x_id = 4) in;
 layout(constant_id = 4) const uint THREADS = 256;
 layout(constant_id = 0) const uint TYPE = 0;
 layout(constant_id = 1) const uint T = 1;

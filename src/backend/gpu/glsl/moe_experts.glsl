@@ -11,7 +11,7 @@
 #include "moe.glsl"
 
 layout(constant_id = 1) const uint DOWN = 0;
-layout(local_size_x_id = 2) in;
+layout(local_size_x = 256, local_size_x_id = 2) in;
 layout(constant_id = 2) const uint THREADS = 256;
 layout(constant_id = 3) const uint UNITS = 1; /* of a row of weights */
 layout(constant_id = 4) const uint TEAM = 16; /* lanes, a multiple of 4, if a subgroup has as many */

@@ -1,4 +1,4 @@
-// Made by tools/metal/generate.sh from glsl/matmul_rows.comp, do not edit: threads constant 4 default 1
+// Made by tools/metal/generate.sh from glsl/matmul_rows.comp, do not edit: threads constant 4 default 256
 #pragma clang diagnostic ignored "-Wmissing-prototypes"
 #pragma clang diagnostic ignored "-Wmissing-braces"
 
@@ -213,8 +213,7 @@ struct F32
     float at[1];
 };
 
-constant uint _25_tmp [[function_constant(4)]];
-constant uint _25 = is_function_constant_defined(_25_tmp) ? _25_tmp : 1u;
+constant uint _25 = THREADS;
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_25, 1u, 1u);
 
 static inline __attribute__((always_inline))

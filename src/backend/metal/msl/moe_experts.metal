@@ -1,4 +1,4 @@
-// Made by tools/metal/generate.sh from glsl/moe_experts.comp, do not edit: threads constant 2 default 1
+// Made by tools/metal/generate.sh from glsl/moe_experts.comp, do not edit: threads constant 2 default 256
 #pragma clang diagnostic ignored "-Wmissing-prototypes"
 
 #include <metal_stdlib>
@@ -109,8 +109,7 @@ constant uint TEAM = is_function_constant_defined(TEAM_tmp) ? TEAM_tmp : 16u;
 constant bool _15 = (DOWN != 0u);
 constant uint _16 = _15 ? 2u : 1u;
 constant uint _17 = (THREADS - 1u);
-constant uint _18_tmp [[function_constant(2)]];
-constant uint _18 = is_function_constant_defined(_18_tmp) ? _18_tmp : 1u;
+constant uint _18 = THREADS;
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_18, 1u, 1u);
 
 static inline __attribute__((always_inline))

@@ -1,4 +1,4 @@
-// Made by tools/metal/generate.sh from glsl/moe_experts_f16.comp, do not edit: threads constant 2 default 1
+// Made by tools/metal/generate.sh from glsl/moe_experts_f16.comp, do not edit: threads constant 2 default 256
 #pragma clang diagnostic ignored "-Wmissing-prototypes"
 
 #include <metal_stdlib>
@@ -110,8 +110,7 @@ constant uint TEAM = is_function_constant_defined(TEAM_tmp) ? TEAM_tmp : 16u;
 constant bool _16 = (DOWN != 0u);
 constant uint _17 = _16 ? 2u : 1u;
 constant uint _18 = (THREADS - 1u);
-constant uint _19_tmp [[function_constant(2)]];
-constant uint _19 = is_function_constant_defined(_19_tmp) ? _19_tmp : 1u;
+constant uint _19 = THREADS;
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_19, 1u, 1u);
 
 static inline __attribute__((always_inline))
