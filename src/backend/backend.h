@@ -151,6 +151,9 @@ typedef struct k3_memory_ops {
     void (*upload)(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes); /* src may change after the call */
     void (*download)(k3_backend *be, void *dst, k3_ref src, uint64_t bytes);     /* waits for all recorded work */
     void (*copy)(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes);
+    /* Where the host may write `bytes` at dst itself: memory that it shares with the device, once nothing recorded uses it any more, which
+     * is waited for. NULL where it has to upload. */
+    void *(*host)(k3_backend *be, k3_ref dst, uint64_t bytes);
     void (*info)(k3_backend *be, k3_memory_info *info);
     void (*set_budget)(k3_backend *be, uint64_t bytes);
     void (*set_priority)(k3_backend *be, float priority); /* 0 to 1, of later allocations: which a full device drops first */

@@ -79,8 +79,7 @@ static k3_status compute(k3_forward *f, k3_ref z, k3_moe *moe, k3_error *err)
     for (int i = 0; i < f->n_tiers; i++)
         if (i != f->i_main && f->tiers[i].n_pairs)
             K3_TRY(bring_slots(f, i, moe, err));
-    k3_experts_promote(f->experts);
-    return K3_OK;
+    return k3_experts_promote(f->experts, err);
 }
 
 k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error *err)

@@ -101,9 +101,8 @@ static k3_status place_all(k3_experts *x, k3_error *err)
     return K3_OK;
 }
 
-static k3_status check_scales(const k3_mat *mat, int layer, int id, const char *which, k3_error *err)
+static k3_status check_scales(const unsigned char *scale, const k3_mat *mat, int layer, int id, const char *which, k3_error *err)
 {
-    const unsigned char *scale = k3_host(mat->scale);
     size_t n = (size_t)mat->rows * (size_t)mat->cols / 32;
     const unsigned char *bad = memchr(scale, 255, n);
     if (!bad)
@@ -114,15 +113,16 @@ static k3_status check_scales(const k3_mat *mat, int layer, int id, const char *
                    which, i / per_row, i % per_row);
 }
 
+/* The scales of an expert in its file, once. */
 static k3_status check(k3_experts *x, int layer, int id, k3_error *err)
 {
     size_t item = item_of(x, layer, id);
     const k3_expert *e = &x->mapped[item];
     if (x->checked[item])
         return K3_OK;
-    K3_TRY(check_scales(&e->w1, layer, id, "w1", err));
-    K3_TRY(check_scales(&e->w2, layer, id, "w2", err));
-    K3_TRY(check_scales(&e->w3, layer, id, "w3", err));
+    K3_TRY(check_scales(k3_host(e->w1.scale), &e->w1, layer, id, "w1", err));
+    K3_TRY(check_scales(k3_host(e->w2.scale), &e->w2, layer, id, "w2", err));
+    K3_TRY(check_scales(k3_host(e->w3.scale), &e->w3, layer, id, "w3", err));
     x->checked[item] = 1;
     return K3_OK;
 }
@@ -245,10 +245,64 @@ k3_tier *k3_experts_tiers(k3_experts *x, int *n, int *i_main)
 
 /* ---- slots ---------------------------------------------------------------------------------------------------------- */
 
-static void fill_slot(k3_experts *x, int slot, int layer, int id)
+/* The three matrices of an expert, in the order of its file. */
+static const struct {
+    size_t at; /* of the matrix in k3_expert */
+    k3_role codes, scale;
+    const char *name;
+} matrices[] = {
+    {offsetof(k3_expert, w1), K3_R_W1, K3_R_W1_SCALE, "w1"},
+    {offsetof(k3_expert, w2), K3_R_W2, K3_R_W2_SCALE, "w2"},
+    {offsetof(k3_expert, w3), K3_R_W3, K3_R_W3_SCALE, "w3"},
+};
+
+static const k3_mat *matrix_of(const k3_expert *e, int i)
 {
-    k3_slots_fill(&x->slots, x->tiers[x->slots.tier[slot]].be, slot, &x->mapped[item_of(x, layer, id)]);
-    x->uploaded += k3_experts_one_bytes(x->hp);
+    return (const k3_mat *)(const void *)((const char *)e + matrices[i].at);
+}
+
+/* One tensor from its file to where the device sees it. *host is NULL if the host does not. */
+static k3_status read_tensor(k3_experts *x, k3_backend *be, const k3_mat *to, int scales, const k3_tensor_info *from, void **host,
+                             k3_error *err)
+{
+    uint64_t bytes;
+    *host = k3_slots_host(be, to, scales, &bytes);
+    return *host ? k3_ckpt_read(x->ckpt, *host, from, 0, bytes, err) : K3_OK;
+}
+
+/* From disk straight into pages that the device sees, and checked there. *done is 0 where the device shows the host nothing. */
+static k3_status read_expert(k3_experts *x, k3_backend *be, const k3_expert *to, int layer, int id, int *done, k3_error *err)
+{
+    *done = 0;
+    for (int i = 0; i < 3; i++) {
+        void *codes, *scales;
+        const k3_mat *mat = matrix_of(to, i);
+        K3_TRY(read_tensor(x, be, mat, 0, k3_ckpt_role(x->ckpt, matrices[i].codes, layer, id), &codes, err));
+        K3_TRY(read_tensor(x, be, mat, 1, k3_ckpt_role(x->ckpt, matrices[i].scale, layer, id), &scales, err));
+        if (!codes || !scales)
+            return K3_OK;
+        K3_TRY(check_scales(scales, mat, layer, id, matrices[i].name, err));
+    }
+    *done = 1;
+    return K3_OK;
+}
+
+/* A slot that cannot be filled holds nothing. */
+static k3_status fill_slot(k3_experts *x, int slot, int layer, int id, k3_error *err)
+{
+    int done;
+    k3_backend *be = x->tiers[x->slots.tier[slot]].be;
+    k3_status status = read_expert(x, be, &x->slots.experts[slot], layer, id, &done, err);
+    if (status == K3_OK && !done) {
+        status = check(x, layer, id, err);
+        if (status == K3_OK)
+            k3_slots_fill(&x->slots, be, slot, &x->mapped[item_of(x, layer, id)]);
+    }
+    if (status == K3_OK)
+        x->uploaded += k3_experts_one_bytes(x->hp);
+    else
+        k3_residency_drop(x->residency, (int)item_of(x, layer, id));
+    return status;
 }
 
 /* Every expert, layer by layer. */
@@ -259,8 +313,7 @@ static k3_status fill_all(k3_experts *x, k3_progress progress, void *user, k3_er
         for (int id = 0; x->hp->is_moe[l] && id < x->hp->n_experts; id++, done++) {
             if (progress && progress(user, "loading experts", done * one, (uint64_t)x->n_experts * one))
                 return k3_fail(err, K3_E_CANCELLED, "loading was cancelled");
-            K3_TRY(check(x, l, id, err));
-            fill_slot(x, k3_residency_take(x->residency, (int)item_of(x, l, id), 1), l, id);
+            K3_TRY(fill_slot(x, k3_residency_take(x->residency, (int)item_of(x, l, id), 1), l, id, err));
         }
     for (int i = 0; i < x->n_tiers; i++)
         K3_TRY(x->tiers[i].be->sync(x->tiers[i].be, err));
@@ -376,17 +429,15 @@ static k3_status collect(k3_experts *x, const int32_t *ids, int n, k3_error *err
     /* All uses come before any slot is taken: what this layer wants makes no room. */
     k3_residency_step(x->residency);
     for (int i = 0; i < x->n_wanted; i++)
-        if (k3_residency_use(x->residency, (int)item_of(x, x->layer, x->wanted[i])) < 0)
-            K3_TRY(check(x, x->layer, x->wanted[i], err));
+        (void)k3_residency_use(x->residency, (int)item_of(x, x->layer, x->wanted[i]));
     return K3_OK;
 }
 
-static int bring(k3_experts *x, int id, int force)
+/* *slot is -1 if there is none to be had. */
+static k3_status bring(k3_experts *x, int id, int force, int *slot, k3_error *err)
 {
-    int slot = k3_residency_take(x->residency, (int)item_of(x, x->layer, id), force);
-    if (slot >= 0)
-        fill_slot(x, slot, x->layer, id);
-    return slot;
+    *slot = k3_residency_take(x->residency, (int)item_of(x, x->layer, id), force);
+    return *slot < 0 ? K3_OK : fill_slot(x, *slot, x->layer, id, err);
 }
 
 k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T, int K, k3_error *err)
@@ -397,7 +448,9 @@ k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T,
     for (int i = 0; i < x->n_wanted; i++) {
         int id = x->wanted[i], slot = k3_residency_find(x->residency, (int)item_of(x, layer, id));
         if (slot < 0 && x->rows[id] >= K3_UPLOAD_ROWS)
-            slot = bring(x, id, 1);
+            K3_TRY(bring(x, id, 1, &slot, err));
+        if (slot < 0)
+            K3_TRY(check(x, layer, id, err));
         k3_tier *tier = slot < 0 ? cpu_tier(x) : &x->tiers[x->slots.tier[slot]];
         tier->view[id] = slot < 0 ? &x->mapped[item_of(x, layer, id)] : &x->slots.experts[slot];
         tier->n_pairs += x->rows[id];
@@ -406,12 +459,15 @@ k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T,
     return K3_OK;
 }
 
-void k3_experts_promote(k3_experts *x)
+k3_status k3_experts_promote(k3_experts *x, k3_error *err)
 {
     int left = x->slots.n ? K3_PROMOTIONS : 0;
-    for (int i = 0; i < x->n_wanted && left; i++)
-        if (cpu_tier(x)->view[x->wanted[i]])
-            left -= bring(x, x->wanted[i], 0) >= 0;
+    for (int i = 0, slot; i < x->n_wanted && left; i++)
+        if (cpu_tier(x)->view[x->wanted[i]]) {
+            K3_TRY(bring(x, x->wanted[i], 0, &slot, err));
+            left -= slot >= 0;
+        }
+    return K3_OK;
 }
 
 /* ---- figures ---------------------------------------------------------------------------------------------------------- */

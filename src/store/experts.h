@@ -48,7 +48,7 @@ int k3_experts_whole(k3_experts *experts, k3_moe *moe, int layer);
  * a number in E8M0 and is refused by name. */
 k3_status k3_experts_assign(k3_experts *experts, int layer, const int32_t *ids, int T, int K, k3_error *err);
 /* Brings some of what the CPU computed in this layer into slots, for the next time. */
-void k3_experts_promote(k3_experts *experts);
+k3_status k3_experts_promote(k3_experts *experts, k3_error *err);
 
 /* Who computed how many pairs, slots in use, uploads: lines of text. */
 void k3_experts_report(k3_experts *experts, char *text, size_t size, int reset);

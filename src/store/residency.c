@@ -143,6 +143,18 @@ int k3_residency_take(k3_residency *r, int item, int force)
     return slot;
 }
 
+void k3_residency_drop(k3_residency *r, int item)
+{
+    int slot = r->slot_of[item];
+    if (slot < 0)
+        return;
+    r->slot_of[item] = -1;
+    r->item_in[slot] = -1;
+    r->n_used--;
+    unlink_slot(r, slot);
+    r->free[r->n_free++] = slot;
+}
+
 void k3_residency_cut(k3_residency *r, int first, int n)
 {
     for (int slot = first; slot < first + n; slot++)

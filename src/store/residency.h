@@ -20,6 +20,8 @@ int k3_residency_use(k3_residency *r, int item);
 /* A slot for an item that has none: a free one, else that of the item used least among those not used for longest. Without `force` only an
  * item used less often than the new one makes room, so that what is wanted once does not push out what is wanted always. -1: none. */
 int k3_residency_take(k3_residency *r, int item, int force);
+/* The item is not resident after all; its slot is free. */
+void k3_residency_drop(k3_residency *r, int item);
 /* Slots first .. first+n-1 are gone for good, and what was in them is not resident any more. */
 void k3_residency_cut(k3_residency *r, int first, int n);
 

@@ -88,11 +88,21 @@ k3_status k3_slots_add(k3_slots *s, k3_backend *be, int tier, int n, k3_error *e
     return K3_OK;
 }
 
+static uint64_t bytes_of(const k3_mat *mat, int scales)
+{
+    return (uint64_t)mat->rows * (scales ? k3_type_scale_bytes(K3_MXFP4, mat->cols) : k3_type_row_bytes(K3_MXFP4, mat->cols));
+}
+
+void *k3_slots_host(k3_backend *be, const k3_mat *mat, int scales, uint64_t *bytes)
+{
+    *bytes = bytes_of(mat, scales);
+    return be->memory->host(be, scales ? mat->scale : mat->data, *bytes);
+}
+
 static void fill_one(k3_backend *be, const k3_mat *to, const k3_mat *from)
 {
-    uint64_t rows = (uint64_t)to->rows;
-    be->memory->upload(be, to->data, k3_host(from->data), rows * k3_type_row_bytes(K3_MXFP4, to->cols));
-    be->memory->upload(be, to->scale, k3_host(from->scale), rows * k3_type_scale_bytes(K3_MXFP4, to->cols));
+    be->memory->upload(be, to->data, k3_host(from->data), bytes_of(to, 0));
+    be->memory->upload(be, to->scale, k3_host(from->scale), bytes_of(to, 1));
 }
 
 void k3_slots_fill(k3_slots *s, k3_backend *be, int slot, const k3_expert *from)

@@ -244,6 +244,12 @@ static void memory_set_priority(k3_backend *be, float priority)
     (void)priority;
 }
 
+static void *memory_host(k3_backend *be, k3_ref dst, uint64_t bytes)
+{
+    (void)be;
+    return dst.at <= dst.buf->bytes && bytes <= dst.buf->bytes - dst.at ? k3_host(dst) : NULL;
+}
+
 static const k3_memory_ops memory_ops = {
     .alloc = memory_alloc,
     .alloc_rows = memory_alloc_rows,
@@ -252,6 +258,7 @@ static const k3_memory_ops memory_ops = {
     .upload = memory_upload,
     .download = memory_download,
     .copy = memory_copy,
+    .host = memory_host,
     .info = memory_info,
     .set_budget = memory_set_budget,
     .set_priority = memory_set_priority,

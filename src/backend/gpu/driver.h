@@ -207,6 +207,7 @@ int k3_gpu_open_transfer(k3_gpu *gpu);
 void k3_gpu_upload(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes);
 void k3_gpu_download(k3_backend *be, void *dst, k3_ref src, uint64_t bytes);
 void k3_gpu_copy(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes);
+void *k3_gpu_host(k3_backend *be, k3_ref dst, uint64_t bytes);
 void k3_gpu_zero(k3_gpu *gpu, k3_gpu_buf *buf);
 
 /* selftest.c: compares the operations with the CPU; f16 matrix kernels that are wrong are switched off (gpu->notice), anything else that is

@@ -343,6 +343,7 @@ const k3_memory_ops k3_gpu_memory_ops = {
     .upload = k3_gpu_upload,
     .download = k3_gpu_download,
     .copy = k3_gpu_copy,
+    .host = k3_gpu_host,
     .info = memory_info,
     .set_budget = memory_set_budget,
     .set_priority = memory_set_priority,

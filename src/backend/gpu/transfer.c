@@ -92,6 +92,21 @@ void k3_gpu_upload(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes)
     }
 }
 
+void *k3_gpu_host(k3_backend *be, k3_ref dst, uint64_t bytes)
+{
+    k3_gpu *gpu = k3_gpu_of(be);
+    if (k3_gpu_failed(gpu) || !k3_gpu_within(gpu, dst, bytes, "host"))
+        return NULL;
+    k3_gpu_buf *buf = (k3_gpu_buf *)dst.buf;
+    uint64_t at, n;
+    const k3_gpu_piece_of *piece = piece_of(dst, bytes, &at, &n);
+    if (!piece->slab->host || n < bytes)
+        return NULL;
+    if (buf->last_use > gpu->completed)
+        k3_gpu_wait(gpu, buf->last_use);
+    return k3_gpu_failed(gpu) ? NULL : piece->slab->host + at;
+}
+
 /* ---- downloads and copies -------------------------------------------------------------------------------------- */
 
 void k3_gpu_download(k3_backend *be, void *dst, k3_ref src, uint64_t bytes)
