@@ -60,7 +60,8 @@ void halve_x(uint slot, uint pair)
         vec4 low = k3_load4(x, 8u * i, a.cols) * inverse, high = k3_load4(x, 8u * i + 4u, a.cols) * inverse;
         x_tile[u * PITCH + i % 4u] = uvec4(packHalf2x16(vec2(low.x, high.x)), packHalf2x16(vec2(low.y, high.y)),
                                            packHalf2x16(vec2(low.z, high.z)), packHalf2x16(vec2(low.w, high.w)));
-        x_unit[u] = uintBitsToFloat(exponent << 23);
+        if (i % 4u == 0u)
+            x_unit[u] = uintBitsToFloat(exponent << 23);
     }
 }
 #else
@@ -231,7 +232,8 @@ void find_tensor(uint slot, uint index, uint which)
     uint entry = K3_EXPERT_OF(index, a), codes = DOWN != 0u ? K3_W2 : which < 2u ? K3_W1 : K3_W3;
     uint64_t tensor = k3_expert_tensor(a.table, entry == K3_NO_EXPERT ? 0u : entry, codes + which % 2u);
     tensors[4u * slot + which] = entry == K3_NO_EXPERT ? 0ul : tensor;
-    pairs[slot] = pair_at(index);
+    if (which == 0u)
+        pairs[slot] = pair_at(index);
 }
 
 void main()

@@ -188,8 +188,11 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     uint param_9 = codes + (which % 2u);
     ulong tensor = k3_expert_tensor(param_7, param_8, param_9);
     tensors[(4u * slot) + which] = (entry == 4294967295u) ? 0ul : tensor;
-    uint param_10 = index;
-    pairs[slot] = pair_at(param_10, v_522);
+    if (which == 0u)
+    {
+        uint param_10 = index;
+        pairs[slot] = pair_at(param_10, v_522);
+    }
 }
 
 static inline __attribute__((always_inline))

@@ -189,8 +189,11 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     uint param_9 = codes + (which % 2u);
     ulong tensor = k3_expert_tensor(param_7, param_8, param_9);
     tensors[(4u * slot) + which] = (entry == 4294967295u) ? 0ul : tensor;
-    uint param_10 = index;
-    pairs[slot] = pair_at(param_10, v_481);
+    if (which == 0u)
+    {
+        uint param_10 = index;
+        pairs[slot] = pair_at(param_10, v_481);
+    }
 }
 
 static inline __attribute__((always_inline))
@@ -332,7 +335,10 @@ void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_
         uint param_6 = v_481.a.cols;
         float4 high = k3_load4(param_4, param_5, param_6) * _inverse;
         x_tile[(u * 5u) + (i % 4u)] = uint4(as_type<uint>(half2(float2(low.x, high.x))), as_type<uint>(half2(float2(low.y, high.y))), as_type<uint>(half2(float2(low.z, high.z))), as_type<uint>(half2(float2(low.w, high.w))));
-        x_unit[u] = as_type<float>(exponent << uint(23));
+        if ((i % 4u) == 0u)
+        {
+            x_unit[u] = as_type<float>(exponent << uint(23));
+        }
     }
 }
 
