@@ -61,7 +61,8 @@ namespace metal
     }                                                                                                                                      \
     MSL_EACH3(NAME)
 
-#define MSL_INTEGER_TYPES(DEFINE) DEFINE(char) DEFINE(uchar) DEFINE(short) DEFINE(ushort) DEFINE(int) DEFINE(uint) DEFINE(long) DEFINE(ulong)
+#define MSL_INTEGER_TYPES(DEFINE)                                                                                                          \
+    DEFINE(char) DEFINE(uchar) DEFINE(short) DEFINE(ushort) DEFINE(int) DEFINE(uint) DEFINE(long) DEFINE(ulong)
 
 /* What Metal has in fast and precise forms, too; here all are the same. */
 #define MSL_FLOATS                                                                                                                         \

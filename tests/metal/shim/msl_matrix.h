@@ -1,5 +1,5 @@
-/* Matrices of 8 x 8 that a simdgroup holds together: lane l of w has elements l * 64 / w and those that follow, by rows. Which lane has what
- * is no kernel's business. */
+/* Matrices of 8 x 8 that a simdgroup holds together: lane l of w has elements l * 64 / w and those that follow, by rows. Which lane has
+ * what is no kernel's business. */
 namespace metal
 {
 template <typename T, int columns, int rows = columns> struct simdgroup_matrix {

@@ -21,14 +21,17 @@ template <typename T> MSL_FN T *msl_value(msl_seat seat, uint lane, uint word = 
                 ulong lanes = all & (~0ul >> (64 - TEAM) << first);                                                                        \
                 if (lanes == 0)                                                                                                            \
                     continue;                                                                                                              \
+                ulong others = lanes & (lanes - 1);                                                                                        \
                 T x = *msl_value<T>(seat, __builtin_ctzl(lanes));                                                                          \
-                MSL_FOR_LANES(l, lanes & (lanes - 1))                                                                                      \
+                MSL_FOR_LANES(l, others)                                                                                                   \
                 {                                                                                                                          \
                     T y = *msl_value<T>(seat, l);                                                                                          \
                     x = EXPRESSION;                                                                                                        \
                 }                                                                                                                          \
                 MSL_FOR_LANES(l, lanes)                                                                                                    \
-                *msl_value<T>(seat, l) = x;                                                                                                \
+                {                                                                                                                          \
+                    *msl_value<T>(seat, l) = x;                                                                                            \
+                }                                                                                                                          \
             }                                                                                                                              \
             msl_part();                                                                                                                    \
         }                                                                                                                                  \
@@ -111,7 +114,9 @@ template <typename T> MSL_MEETING T simd_broadcast_first(T given)
     if (ulong all = msl_meet(MSL_SITE, false)) {
         T first = *msl_value<T>(seat, __builtin_ctzl(all));
         MSL_FOR_LANES(l, all)
-        *msl_value<T>(seat, l) = first;
+        {
+            *msl_value<T>(seat, l) = first;
+        }
         msl_part();
     }
     return *msl_value<T>(seat, seat.lane);
@@ -125,7 +130,9 @@ MSL_FN msl_slot msl_vote(void *site, bool yes)
     if (ulong all = msl_meet(site, false)) {
         ulong votes = 0;
         MSL_FOR_LANES(l, all)
-        votes |= seat.slots[l].words[0] << l;
+        {
+            votes |= seat.slots[l].words[0] << l;
+        }
         MSL_FOR_LANES(l, all)
         {
             seat.slots[l].words[0] = votes;
