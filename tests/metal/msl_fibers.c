@@ -13,9 +13,9 @@ enum { FIBER_OF_ITS_OWN = 1 }; /* for each thread: the sanitizer tells threads a
 enum { FIBER_OF_ITS_OWN = 0 };
 #endif
 
-/* As shim/msl_runtime.h has them. */
 #define MSL_FOR_KERNELS __attribute__((visibility("default")))
 
+/* As shim/msl_runtime.h has them. */
 typedef struct msl_slot {
     _Alignas(16) uint64_t words[8]; /* vectors of 16 bytes are laid down here */
 } msl_slot;
@@ -70,6 +70,7 @@ static struct {
     size_t message_size;
 } g;
 
+/* Ends the launch; a fiber does not come back from here. */
 __attribute__((format(printf, 1, 2))) static void fail(const char *format, ...)
 {
     int n = snprintf(g.message, g.message_size, "kernel %s, threadgroup (%u, %u, %u): ", g.launch->name, g.ids.group[0], g.ids.group[1],
@@ -147,8 +148,10 @@ static void go_on(void)
         go_to(g.thread->fiber);
     } else if (g.started < g.n) {
         if (g.n_fibers == g.made_fibers) {
-            if (!msl_fiber_start(&g.fibers[g.n_fibers], (int)g.n_fibers, fiber_entry))
+            if (!msl_fiber_start(&g.fibers[g.n_fibers], (int)g.n_fibers, fiber_entry)) {
                 fail("no memory for stacks");
+                return;
+            }
             g.made_fibers++;
         }
         go_to(&g.fibers[g.n_fibers++]);

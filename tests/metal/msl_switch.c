@@ -15,9 +15,6 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef MSL_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-#endif
 
 #if defined(MSL_ADDRESS_SANITIZER) || defined(MSL_THREAD_SANITIZER)
 enum { STACK_BYTES = 1 << 18 };
@@ -140,24 +137,6 @@ void msl_fiber_jump(msl_fiber *to)
 #endif
 #ifdef MSL_THREAD_SANITIZER
     __tsan_switch_to_fiber(to->tsan, __tsan_switch_to_fiber_no_sync);
-#endif
-}
-
-void msl_order_release(void *point)
-{
-#ifdef MSL_THREAD_SANITIZER
-    __tsan_release(point);
-#else
-    (void)point;
-#endif
-}
-
-void msl_order_acquire(void *point)
-{
-#ifdef MSL_THREAD_SANITIZER
-    __tsan_acquire(point);
-#else
-    (void)point;
 #endif
 }
 

@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#ifdef MSL_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
 
 typedef struct msl_fiber {
     void *top; /* saved stack pointer */
@@ -25,8 +28,23 @@ void msl_fiber_jump(msl_fiber *to);
 void msl_fiber_arrived(void);
 
 /* What happened before the releases of a point happened before what follows an acquisition. Nothing without the thread sanitizer. */
-void msl_order_release(void *point);
-void msl_order_acquire(void *point);
+static inline void msl_order_release(void *point)
+{
+#ifdef MSL_THREAD_SANITIZER
+    __tsan_release(point);
+#else
+    (void)point;
+#endif
+}
+
+static inline void msl_order_acquire(void *point)
+{
+#ifdef MSL_THREAD_SANITIZER
+    __tsan_acquire(point);
+#else
+    (void)point;
+#endif
+}
 
 /* Releases the point on behalf of a fiber that never runs on. */
 void msl_order_release_for(msl_fiber *fiber, void *point);
