@@ -26,7 +26,7 @@ static const char *const front_options[] = {
     "-cl-no-stdinc",
     "-cl-single-precision-constant",
     "-Xclang",
-    "-cl-ext=+cl_khr_fp16",
+    "-cl-ext=+all",
     "-isystem",
     MSL_SHIM,
     "-Wall",
@@ -191,13 +191,34 @@ static bool write_text(const msl_text *text, const char *path)
     return fclose(f) == 0;
 }
 
-/* The kernel's threadgroup variables, "@_ZZ3addE4name = internal global [8 x float] undef, align 16", become visible ones of a section of
- * their own: the compiler may no longer assume to know all that is stored there, and the executor can find and poison them. */
-static bool move_threadgroup_memory(const char *from, const char *to, const char *entry)
+/* A threadgroup variable of the kernel, "@_ZZ3addE4name = internal global [8 x float] undef, align 16", becomes a visible one of a section
+ * of its own: the compiler may no longer assume to know all that is stored there, and the executor can find and poison it. False: the line
+ * is something else. */
+static bool move_variable(FILE *out, const char *line, const char *entry)
 {
     static const char internal[] = " = internal global ", align[] = ", align ";
     char prefix[256];
     snprintf(prefix, sizeof prefix, "@_ZZ%zu%sE", strlen(entry), entry);
+    const char *global = strncmp(line, prefix, strlen(prefix)) == 0 ? strstr(line, internal) : NULL;
+    const char *tail = global != NULL ? strstr(global, align) : NULL;
+    if (tail == NULL)
+        return false;
+    const char *type = global + strlen(internal);
+    fprintf(out, "%.*s = hidden global %.*s, section \"msl_threadgroup\"%s\n", (int)(global - line), line, (int)(tail - type), type, tail);
+    return true;
+}
+
+/* Kernels are called as functions are: their own convention is not there for every processor. */
+static void write_line(FILE *out, const char *line)
+{
+    static const char convention[] = " spir_kernel";
+    for (const char *found; (found = strstr(line, convention)) != NULL; line = found + strlen(convention))
+        fprintf(out, "%.*s", (int)(found - line), line);
+    fprintf(out, "%s\n", line);
+}
+
+static bool adapt(const char *from, const char *to, const char *entry)
+{
     char *text = read_file(from);
     FILE *out = fopen(to, "w");
     char *next = text;
@@ -205,13 +226,8 @@ static bool move_threadgroup_memory(const char *from, const char *to, const char
         char *line = next, *end = strchrnul(line, '\n');
         next = *end == '\0' ? end : end + 1;
         *end = '\0';
-        char *global = strncmp(line, prefix, strlen(prefix)) == 0 ? strstr(line, internal) : NULL;
-        char *tail = global != NULL ? strstr(global, align) : NULL;
-        if (tail != NULL)
-            fprintf(out, "%.*s = hidden global %.*s, section \"msl_threadgroup\"%s\n", (int)(global - line), line,
-                    (int)(tail - global - (ptrdiff_t)strlen(internal)), global + strlen(internal), tail);
-        else
-            fprintf(out, "%s\n", line);
+        if (!move_variable(out, line, entry))
+            write_line(out, line);
     }
     bool right = text != NULL && out != NULL;
     free(text);
@@ -221,10 +237,10 @@ static bool move_threadgroup_memory(const char *from, const char *to, const char
 static int compile(const msl_text *text, const char *stem, const char *path, char *message, size_t message_size)
 {
     enum { BYTES = MAX_PATH_BYTES + 8 };
-    char source[BYTES], raw[BYTES], moved[BYTES], object[BYTES], log[BYTES];
+    char source[BYTES], raw[BYTES], adapted[BYTES], object[BYTES], log[BYTES];
     snprintf(source, sizeof source, "%s.cl", stem);
     snprintf(raw, sizeof raw, "%s.raw.ll", stem);
-    snprintf(moved, sizeof moved, "%s.ll", stem);
+    snprintf(adapted, sizeof adapted, "%s.ll", stem);
     snprintf(object, sizeof object, "%s.so", stem);
     snprintf(log, sizeof log, "%s.log", stem);
     command front = {.arguments = {MSL_CLANG}, .n = 1}, back = front;
@@ -242,7 +258,7 @@ static int compile(const msl_text *text, const char *stem, const char *path, cha
     add_all(&back, common_options, N(common_options));
     add_all(&back, back_options, N(back_options));
     add(&back, architecture());
-    add(&back, moved);
+    add(&back, adapted);
     add(&back, "-lm");
     add(&back, "-o");
     add(&back, object);
@@ -250,14 +266,14 @@ static int compile(const msl_text *text, const char *stem, const char *path, cha
     if (!write_text(text, source))
         snprintf(message, message_size, "cannot write %s", source);
     else if (run(&front, log, message, message_size) == 0) {
-        if (!move_threadgroup_memory(raw, moved, text->entry))
-            snprintf(message, message_size, "cannot write %s", moved);
+        if (!adapt(raw, adapted, text->entry))
+            snprintf(message, message_size, "cannot write %s", adapted);
         else if (run(&back, log, message, message_size) == 0)
             rc = rename(object, path);
     }
     unlink(source);
     unlink(raw);
-    unlink(moved);
+    unlink(adapted);
     return rc;
 }
 
