@@ -131,6 +131,7 @@ typedef struct k3_ops {
 typedef struct k3_memory_info {
     uint64_t used, budget; /* bytes; budget 0: unlimited */
     uint64_t total, free;  /* of the device, as far as it tells; 0 unknown */
+    uint64_t largest;      /* one allocation, or one wrapped stretch of the host's; 0: any */
     int n_buffers, n_slabs;
 } k3_memory_info;
 
@@ -173,7 +174,9 @@ struct k3_backend {
     const char *(*describe)(k3_backend *be);
     void (*close)(k3_backend *be);
     int same_bits_for_any_split; /* kda_recur is used for prefill too */
-    int is_device;               /* memory of its own: mapped files are not wrapped, experts are uploaded to it */
+    int is_device;               /* it computes from memory of its own: experts are brought to it */
+    const char *more_memory;     /* what to do for it to have more memory, as a clause; NULL: nothing */
+    int shares_memory;           /* that memory is the host's: what is mapped can be wrapped where it lies */
 };
 
 typedef struct k3_backend_config {

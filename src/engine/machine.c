@@ -38,12 +38,12 @@ static k3_trunk choose_trunk(const k3_ckpt *ckpt, uint64_t available)
 static k3_status check_room(k3_engine *engine, uint64_t room, k3_error *err)
 {
     uint64_t need = k3_weights_bytes(engine->ckpt, engine->trunk);
-    const char *name = k3_trunk_name(engine->trunk);
+    const char *name = k3_trunk_name(engine->trunk), *more = engine->be->more_memory;
     if (need <= room)
         return K3_OK;
     if (engine->be->is_device)
-        return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.1f GB, %.1f GB of %s may be used; use --backend cpu, or a smaller trunk",
-                       name, (double)need * 1e-9, (double)room * 1e-9, engine->be->name);
+        return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.2f GB, %.2f GB of %s may be used; use --backend cpu, or a smaller trunk%s%s",
+                       name, (double)need * 1e-9, (double)room * 1e-9, engine->be->name, more ? "; " : "", more ? more : "");
     return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.1f GB, %.1f GB of memory are free; use a smaller trunk (--trunk int8, int4)",
                    name, (double)need * 1e-9, (double)room * 1e-9);
 }

@@ -3,6 +3,7 @@
 #include "backend/args/moe.h"
 #include "store/residency.h"
 #include "store/slots.h"
+#include "store/views.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,6 +35,8 @@ struct k3_experts {
 
     k3_residency *residency; /* items are layer * E + id */
     k3_slots slots;
+    k3_views *views;         /* by shard, where the main device reads the mapped files in place */
+    k3_expert *viewed;       /* [layer * E + id] in them, or NULL */
     const k3_expert **whole; /* [layer * E + id] if the main device has all of them, else NULL */
     k3_buf *addresses;       /* k3_expert_address, in the same order */
     uint64_t uploaded;
@@ -56,16 +59,38 @@ static k3_tier *cpu_tier(k3_experts *x)
 
 /* ---- mapped shards --------------------------------------------------------------------------------------------- */
 
+/* At a multiple of K3_VIEW_ALIGN, which may be more than a page: room is taken first, and the file put into it. */
+static void *map_aligned(int fd, size_t bytes)
+{
+    char *room = mmap(NULL, bytes + K3_VIEW_ALIGN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return MAP_FAILED;
+    char *at = room + (K3_VIEW_ALIGN - (uintptr_t)room % K3_VIEW_ALIGN) % K3_VIEW_ALIGN;
+    if (at > room)
+        munmap(room, (size_t)(at - room));
+    if (at < room + K3_VIEW_ALIGN)
+        munmap(at + bytes, (size_t)(room + K3_VIEW_ALIGN - at));
+    void *mapped = mmap(at, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (mapped == MAP_FAILED)
+        munmap(at, bytes);
+    return mapped;
+}
+
+static uint64_t mapped_bytes(uint64_t bytes)
+{
+    return (bytes + K3_VIEW_ALIGN - 1) / K3_VIEW_ALIGN * K3_VIEW_ALIGN;
+}
+
 static k3_status map_shard(k3_experts *x, int shard, k3_error *err)
 {
     k3_map *map = &x->maps[shard];
     if (map->at)
         return K3_OK;
     uint64_t bytes = k3_ckpt_shard_bytes(x->ckpt, shard);
-    if (bytes > SIZE_MAX)
+    if (bytes > SIZE_MAX - 2 * K3_VIEW_ALIGN)
         return k3_fail(err, K3_E_UNSUPPORTED, "%s: %llu bytes cannot be mapped by a 32-bit process", k3_ckpt_shard_path(x->ckpt, shard),
                        (unsigned long long)bytes);
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, k3_ckpt_shard_fd(x->ckpt, shard), 0);
+    void *at = map_aligned(k3_ckpt_shard_fd(x->ckpt, shard), (size_t)mapped_bytes(bytes));
     if (at == MAP_FAILED)
         return k3_fail(err, K3_E_IO, "%s: cannot map %llu bytes: %s", k3_ckpt_shard_path(x->ckpt, shard), (unsigned long long)bytes,
                        strerror(errno));
@@ -208,6 +233,16 @@ k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *mai
     return K3_OK;
 }
 
+static void close_views(k3_experts *x)
+{
+    for (int i = 0; x->views && i < k3_ckpt_n_shards(x->ckpt); i++)
+        k3_views_close(&x->views[i]);
+    free(x->views);
+    free(x->viewed);
+    x->views = NULL;
+    x->viewed = NULL;
+}
+
 void k3_experts_close(k3_experts *x)
 {
     if (!x)
@@ -215,11 +250,12 @@ void k3_experts_close(k3_experts *x)
     k3_slots_close(&x->slots);
     if (x->addresses)
         x->main->memory->release(x->main, x->addresses);
+    close_views(x);
     for (int i = 0; x->maps && i < k3_ckpt_n_shards(x->ckpt); i++) {
         if (x->maps[i].buf)
             cpu_tier(x)->be->memory->release(cpu_tier(x)->be, x->maps[i].buf);
         if (x->maps[i].at)
-            munmap(x->maps[i].at, (size_t)x->maps[i].bytes);
+            munmap(x->maps[i].at, (size_t)mapped_bytes(x->maps[i].bytes));
     }
     for (int i = 0; i < x->n_tiers; i++) {
         if (x->tiers[i].be != x->main)
@@ -325,6 +361,13 @@ static uint64_t address_of(k3_ref ref)
     return ref.buf->address + ref.at;
 }
 
+/* Where the main device has an item; NULL where it has not. */
+static const k3_expert *on_main(const k3_experts *x, size_t item)
+{
+    int slot = x->viewed ? -1 : k3_residency_find(x->residency, (int)item);
+    return x->viewed && x->viewed[item].w1.rows ? &x->viewed[item] : slot >= 0 ? &x->slots.experts[slot] : NULL;
+}
+
 /* The table of addresses, so that the router's choice need not leave the device. */
 static k3_status tell_addresses(k3_experts *x, k3_error *err)
 {
@@ -334,13 +377,10 @@ static k3_status tell_addresses(k3_experts *x, k3_error *err)
     x->addresses = x->main->memory->alloc(x->main, n * sizeof *table, "addresses of experts");
     if (table && x->whole && x->addresses) {
         for (size_t i = 0; i < n; i++) {
-            int slot = k3_residency_find(x->residency, (int)i);
-            if (slot < 0)
-                continue;
-            const k3_expert *e = &x->slots.experts[slot];
-            x->whole[i] = e;
-            table[i] = (struct k3_expert_address){address_of(e->w1.data),  address_of(e->w1.scale), address_of(e->w3.data),
-                                                  address_of(e->w3.scale), address_of(e->w2.data),  address_of(e->w2.scale)};
+            const k3_expert *e = x->whole[i] = on_main(x, i);
+            if (e)
+                table[i] = (struct k3_expert_address){address_of(e->w1.data),  address_of(e->w1.scale), address_of(e->w3.data),
+                                                      address_of(e->w3.scale), address_of(e->w2.data),  address_of(e->w2.scale)};
         }
         x->main->memory->upload(x->main, (k3_ref){x->addresses, 0}, table, n * sizeof *table);
     }
@@ -365,14 +405,82 @@ static int room_for(const k3_experts *x, k3_backend *be, uint64_t keep_free)
     return n < (uint64_t)x->n_experts ? (int)n : x->n_experts;
 }
 
-k3_status k3_experts_load(k3_experts *x, uint64_t keep_free, k3_progress progress, void *user, k3_error *err)
+/* Bytes of the mapped files, if their tensors lie where vector loads can begin; else UINT64_MAX. */
+static uint64_t bytes_in_place(const k3_experts *x)
 {
-    int n_items = x->hp->n_layers * x->hp->n_experts;
+    uint64_t bytes = 0;
+    for (int i = 0; i < k3_ckpt_n_shards(x->ckpt); i++)
+        bytes += x->maps[i].at ? mapped_bytes(x->maps[i].bytes) : 0;
+    for (size_t item = 0; item < item_of(x, x->hp->n_layers, 0); item++)
+        for (int i = 0; i < 3; i++) {
+            const k3_mat *mat = matrix_of(&x->mapped[item], i);
+            if (mat->rows && (mat->data.at % 16 || mat->scale.at % 4))
+                return UINT64_MAX;
+        }
+    return bytes;
+}
+
+static k3_ref view_of(const k3_experts *x, k3_ref mapped)
+{
+    int shard = 0;
+    while (x->maps[shard].buf != mapped.buf)
+        shard++;
+    return k3_views_ref(&x->views[shard], mapped.at);
+}
+
+/* A device that shares the host's memory reads the files where they are mapped, if all of them fit what it may use: nothing is copied, and
+ * what the device does not touch is not read. *done is 0 where that cannot be. */
+static k3_status view_files(k3_experts *x, uint64_t keep_free, int *done, k3_error *err)
+{
+    k3_memory_info info = {0};
+    x->main->memory->info(x->main, &info);
+    uint64_t room = info.budget > info.used ? info.budget - info.used : 0, needed = bytes_in_place(x);
+    uint64_t tensor = (uint64_t)x->hp->expert_inner * (uint64_t)(x->hp->latent ? x->hp->latent : x->hp->hidden) / 2;
+    *done = 0;
+    keep_free += sizeof(struct k3_expert_address) * item_of(x, x->hp->n_layers, 0);
+    if (!x->main->shares_memory || x->n_tiers > 2 || needed == UINT64_MAX || room < keep_free || needed > room - keep_free)
+        return K3_OK;
+    x->views = calloc((size_t)k3_ckpt_n_shards(x->ckpt), sizeof *x->views);
+    x->viewed = calloc(item_of(x, x->hp->n_layers, 0) + 1, sizeof *x->viewed);
+    int fits = x->views && x->viewed;
+    for (int i = 0; fits && i < k3_ckpt_n_shards(x->ckpt); i++)
+        fits = !x->maps[i].at || k3_views_open(&x->views[i], x->main, x->maps[i].at, mapped_bytes(x->maps[i].bytes), tensor);
+    if (!fits) {
+        close_views(x);
+        return K3_OK;
+    }
+    for (int l = 0; l < x->hp->n_layers; l++)
+        for (int id = 0; x->hp->is_moe[l] && id < x->hp->n_experts; id++) {
+            size_t item = item_of(x, l, id);
+            K3_TRY(check(x, l, id, err));
+            x->viewed[item] = x->mapped[item];
+            for (int i = 0; i < 3; i++) {
+                k3_mat *mat = (k3_mat *)(void *)((char *)&x->viewed[item] + matrices[i].at);
+                mat->data = view_of(x, mat->data);
+                mat->scale = view_of(x, mat->scale);
+            }
+        }
+    *done = 1;
+    return tell_addresses(x, err);
+}
+
+static k3_status add_slots(k3_experts *x, uint64_t keep_free, k3_error *err)
+{
     for (int i = 0; i < x->n_tiers - 1 && x->slots.n < x->n_experts; i++) {
         int missing = x->n_experts - x->slots.n, before = x->slots.n, room = room_for(x, x->tiers[i].be, i == x->i_main ? keep_free : 0);
         K3_TRY(k3_slots_add(&x->slots, x->tiers[i].be, i, room < missing ? room : missing, err));
         x->tiers[i].n_slots = x->slots.n - before;
     }
+    return K3_OK;
+}
+
+k3_status k3_experts_load(k3_experts *x, uint64_t keep_free, k3_progress progress, void *user, k3_error *err)
+{
+    int n_items = x->hp->n_layers * x->hp->n_experts, in_place;
+    K3_TRY(view_files(x, keep_free, &in_place, err));
+    if (in_place)
+        return K3_OK;
+    K3_TRY(add_slots(x, keep_free, err));
     k3_residency_close(x->residency);
     K3_TRY(k3_residency_open(&x->residency, n_items, x->slots.n, err));
     if (!x->n_experts || x->slots.n < x->n_experts)
@@ -491,7 +599,9 @@ void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)
     for (int i = 0; i < x->n_tiers && all && at < size; i++)
         at += (size_t)snprintf(text + at, size - at, "experts on %s: %llu pairs, %.1f %%\n", x->tiers[i].be->name,
                                (unsigned long long)x->tiers[i].pairs, 100.0 * (double)x->tiers[i].pairs / (double)all);
-    if (x->n_tiers > 1 && all && at < size)
+    if (x->viewed && all && at < size)
+        snprintf(text + at, size - at, "experts in device memory: all, where their files are mapped\n");
+    else if (x->n_tiers > 1 && all && at < size)
         snprintf(text + at, size - at, "experts in device memory: %d of %d slots used, hit rate %.1f %%, uploaded %.3f GB, evicted %llu\n",
                  k3_residency_used(x->residency), n_slots_of(x), 100.0 * (double)(all - on_cpu) / (double)all, (double)x->uploaded * 1e-9,
                  (unsigned long long)k3_residency_evictions(x->residency));
@@ -503,8 +613,8 @@ void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)
 
 void k3_experts_resident(const k3_experts *x, int *n_resident, int *n_slots, int *n_experts)
 {
-    *n_resident = k3_residency_used(x->residency);
-    *n_slots = n_slots_of(x);
+    *n_resident = x->viewed ? x->n_experts : k3_residency_used(x->residency);
+    *n_slots = x->viewed ? x->n_experts : n_slots_of(x);
     *n_experts = x->n_experts;
 }
 

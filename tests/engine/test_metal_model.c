@@ -2,7 +2,9 @@
  * one submission a token, from a part of the experts, after a failure. `test_metal_model [PATTERN]` runs some of the tests. */
 #include "engine/greedy.h"
 #include "metal/fake.h"
+#include "store/views.h"
 #include "support/metal_harness.h"
+#include "support/tiny_checkpoint.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +13,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -138,6 +141,129 @@ static void a_part_of_the_experts_changes_no_token(void **state)
     close_clean(engine);
 }
 
+/* Files whose tensors lie where vector loads can begin are read where they are mapped: no slot, no copy, the same tokens. */
+static void mapped_experts_are_not_copied(void **state)
+{
+    (void)state;
+    k3_error err;
+    k3_memory_info info;
+    k3_engine *engine, *cpu;
+    tiny_checkpoint *tiny = tiny_new(3);
+    char *folder = tiny_folder();
+    int n, n_slots, all, n_tiers, i_main;
+    run got = {.scores = NULL}, want = {.scores = NULL};
+    tiny->align = 64;
+    tiny_write(tiny, folder);
+    if (k3_engine_open(&cpu, folder, &(k3_config){.backend = "cpu", .exact = 1}, &err) != K3_OK ||
+        k3_engine_open(&engine, folder, &exact, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    must_generate(&want, cpu, PROMPT, 8);
+    must_generate(&got, engine, PROMPT, 8);
+    same_ids(&got, &want, "mapped experts");
+    k3_experts_resident(engine->experts, &n, &n_slots, &all);
+    assert_int_equal(n, all);
+    assert_int_equal(k3_experts_tiers(engine->experts, &n_tiers, &i_main)[i_main].n_slots, 0);
+    engine->be->memory->info(engine->be, &info);
+    assert_true(info.used > k3_experts_one_bytes(engine->hp) * (uint64_t)all); /* the pages count */
+    k3_engine_close(cpu);
+    close_clean(engine);
+    tiny_free(tiny);
+    tiny_remove_folder(folder);
+}
+
+/* y = x + x for the floats at that byte of a viewed file. */
+static void check_view(k3_backend *be, const k3_views *views, const char *file, uint64_t offset, uint64_t bytes)
+{
+    k3_buf *y = be->memory->alloc(be, bytes, "sum");
+    float *got = malloc(bytes);
+    k3_ref x = k3_views_ref(views, offset);
+    assert_non_null(y);
+    be->ops->add(be, (k3_ref){y, 0}, x, x, (int64_t)bytes / 4);
+    be->memory->download(be, got, (k3_ref){y, 0}, bytes);
+    assert_int_equal(be->sync(be, NULL), K3_OK);
+    for (uint64_t i = 0; i < bytes / 4; i++) {
+        float want;
+        memcpy(&want, file + offset + 4 * i, 4);
+        if (got[i] != 2 * want)
+            fail_msg("byte %llu of the file: %g, %g wanted", (unsigned long long)(offset + 4 * i), (double)got[i], 2 * (double)want);
+    }
+    free(got);
+    be->memory->release(be, y);
+}
+
+/* A file larger than any buffer may be is seen through windows that overlap, so that each tensor lies whole in one. */
+static void h15_a_file_larger_than_a_buffer_is_seen_through_several(void **state)
+{
+    (void)state;
+    enum { MB = 1 << 20, FILE_BYTES = 23 * MB, TENSOR = 3 * MB, LARGEST = 8 * MB };
+    k3_backend *be;
+    k3_views views;
+    k3_fake_metal_set()->max_buffer_length = LARGEST;
+    assert_int_equal(k3_backend_open(&be, &(k3_backend_config){.name = "metal"}, NULL, 0, NULL), K3_OK);
+    char *room = mmap(NULL, FILE_BYTES + K3_VIEW_ALIGN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *file = room + (K3_VIEW_ALIGN - (uintptr_t)room % K3_VIEW_ALIGN) % K3_VIEW_ALIGN;
+    for (uint32_t i = 0; i < FILE_BYTES / 4; i++) {
+        float value = (float)(i % 65521);
+        memcpy(file + 4 * (size_t)i, &value, 4);
+    }
+    assert_true(k3_views_open(&views, be, file, FILE_BYTES, TENSOR));
+    assert_int_equal(views.n, 5); /* every 5 MB one of 8 MB */
+    for (uint64_t i = 1; i < 5; i++) {
+        check_view(be, &views, file, i * views.stride - 16, TENSOR);
+        check_view(be, &views, file, i * views.stride, i < 4 ? TENSOR : FILE_BYTES - 4 * views.stride);
+    }
+    k3_views_close(&views);
+    assert_false(k3_views_open(&views, be, file, FILE_BYTES, LARGEST)); /* no window has room for such a tensor */
+    be->close(be);
+    munmap(room, FILE_BYTES + K3_VIEW_ALIGN);
+    assert_int_equal(k3_fake_metal_live(NULL), 0);
+    metal_was_used_well();
+}
+
+/* ---- the working set --------------------------------------------------------------------------------------------- */
+
+static void refuses(const k3_config *config, const char *first, const char *second)
+{
+    k3_engine *engine;
+    k3_error err;
+    if (k3_engine_open(&engine, TINY, config, &err) == K3_OK)
+        fail_msg("it opened");
+    if (!strstr(err.text, first) || !strstr(err.text, second))
+        fail_msg("\"%s\": \"%s\" and \"%s\" wanted", err.text, first, second);
+    assert_int_equal(k3_fake_metal_live(NULL), 0);
+    metal_was_used_well();
+}
+
+/* More than a Mac recommends is refused before anything is loaded, with what to do about it. */
+static void h13_the_recommended_working_set_is_respected(void **state)
+{
+    (void)state;
+    k3_config config = exact;
+    k3_fake_metal_set()->working_set = (uint64_t)18 << 20; /* less than the tables and the self-test */
+    refuses(&config, "answered beyond its recommended working set", "iogpu.wired_limit_mb");
+    k3_fake_metal_set()->working_set = (uint64_t)1 << 30;
+    config.vram = (uint64_t)2 << 30;
+    refuses(&config, "--vram is 2.15 GB", "iogpu.wired_limit_mb");
+    /* At every size in between it either opens and stays below, or says what it lacks. */
+    config.vram = 0;
+    for (uint64_t set = (uint64_t)20 << 20; set <= (uint64_t)26 << 20; set += (uint64_t)1 << 20) {
+        k3_engine *engine;
+        k3_error err;
+        k3_fake_metal_set()->working_set = set;
+        if (k3_engine_open(&engine, TINY, &config, &err) != K3_OK) {
+            assert_int_equal(err.status, K3_E_NOMEM);
+            continue;
+        }
+        run got = {.scores = NULL};
+        if (generate(&got, engine, PROMPT, 2, &err) == K3_OK)
+            same_ids(&got, cpu_run(TINY), "a small working set");
+        else
+            assert_int_equal(err.status, K3_E_NOMEM);
+        assert_true(k3_fake_metal_allocated() <= set);
+        close_clean(engine);
+    }
+}
+
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 /* The GPU goes away in the middle of a request: the run goes on with the same tokens. */
@@ -163,6 +289,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(neither_width_nor_order_matters, fresh),
         cmocka_unit_test_setup(whole_layers_go_in_one_command_buffer, fresh),
         cmocka_unit_test_setup(a_part_of_the_experts_changes_no_token, fresh),
+        cmocka_unit_test_setup(mapped_experts_are_not_copied, fresh),
+        cmocka_unit_test_setup(h15_a_file_larger_than_a_buffer_is_seen_through_several, fresh),
+        cmocka_unit_test_setup(h13_the_recommended_working_set_is_respected, fresh),
         cmocka_unit_test_setup(h26_a_lost_device_changes_no_token, fresh),
     };
     if (argc > 1)

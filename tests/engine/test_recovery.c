@@ -98,7 +98,7 @@ static void a_trunk_that_does_not_fit_is_told_with_its_numbers(void **state)
     posing_reset();
     posing.budget[0] = 200 << 10;
     assert_int_equal(k3_engine_open_on(&engine, folder, &plain, posing_open, &err), K3_E_NOMEM);
-    contains(err.text, "the int8 trunk takes 0.0 GB, 0.0 GB of cpu");
+    contains(err.text, "the int8 trunk takes 0.00 GB, 0.00 GB of cpu");
     posing_reset();
     posing.budget[0] = 200 << 10;
     engine = run_open(&automatic);

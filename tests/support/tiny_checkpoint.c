@@ -196,6 +196,7 @@ tiny_checkpoint *tiny_new(int n_shards)
     tiny_checkpoint *tiny = check(calloc(1, sizeof *tiny));
     tiny->n_shards = n_shards;
     tiny->has_index = 1;
+    tiny->align = 8;
     tiny->metadata = "{\"format\":\"pt\"}";
     tiny->config = tiny_config(1);
     for (int l = 0; l < TINY_LAYERS; l++) {
@@ -445,7 +446,7 @@ static void write_header(FILE *f, const tiny_checkpoint *tiny, int shard)
         comma = ",";
     }
     fputc('}', header);
-    while (ftell(header) % 8)
+    while ((8 + ftell(header)) % tiny->align)
         fputc(' ', header);
     fclose(header);
     put_header_length(length, n_text);

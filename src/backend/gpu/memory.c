@@ -197,10 +197,12 @@ static k3_gpu_buf *new_buf(k3_gpu *gpu, uint64_t bytes, uint64_t piece_bytes, k3
             continue;
         }
         buf->n_pieces = (int)i;
+        const char *more = gpu->base.more_memory;
         uint64_t total, room = gpu->driver->free_bytes(gpu, &total);
         k3_gpu_fail(gpu, status,
-                    "%s: %llu bytes wanted of %s, which has %llu of %llu free and answered %s; lower --vram or use smaller types", what,
-                    (unsigned long long)bytes, gpu->base.name, (unsigned long long)room, (unsigned long long)total, why);
+                    "%s: %llu bytes wanted of %s, which has %llu of %llu free and answered %s; lower --vram or use smaller types%s%s", what,
+                    (unsigned long long)bytes, gpu->base.name, (unsigned long long)room, (unsigned long long)total, why, more ? "; " : "",
+                    more ? more : "");
         give_back(gpu, buf);
         return NULL;
     }
@@ -277,6 +279,7 @@ static k3_gpu_buf *import_pages(k3_gpu *gpu, void *host, uint64_t bytes)
     }
     *piece = (k3_gpu_piece_of){slab, take_gap(slab, bytes), bytes};
     *buf = (k3_gpu_buf){.base = {bytes, host, 0}, .pieces = piece, .n_pieces = 1, .piece_bytes = bytes};
+    buf->counted = gpu->base.shares_memory ? bytes : 0; /* one budget for both */
     return keep(gpu, buf);
 }
 
@@ -321,7 +324,8 @@ static void memory_release(k3_backend *be, k3_buf *buf)
 static void memory_info(k3_backend *be, k3_memory_info *info)
 {
     k3_gpu *gpu = k3_gpu_of(be);
-    *info = (k3_memory_info){.used = gpu->used, .budget = gpu->budget, .n_buffers = gpu->n_buffers, .n_slabs = gpu->n_slabs};
+    *info = (k3_memory_info){
+        .used = gpu->used, .budget = gpu->budget, .n_buffers = gpu->n_buffers, .n_slabs = gpu->n_slabs, .largest = gpu->max_allocation};
     info->free = gpu->driver->free_bytes(gpu, &info->total);
 }
 

@@ -252,6 +252,10 @@ static k3_status open_parts(k3_mt *mt, const char *wish, const k3_backend_config
     if (gpu->limits.f16 && gpu->limits.subgroup == 32 && [mt->device supportsFamily:MTLGPUFamilyApple7])
         gpu->limits.matrix = matrix_operations();
     gpu->limits.small_tiles = 1;
+    uint64_t most = [mt->device recommendedMaxWorkingSetSize];
+    if (config->vram > most) /* beyond it the whole machine may hang */
+        return k3_fail(err, K3_E_NOMEM, "%s: --vram is %.2f GB, its recommended working set %.2f GB; %s", gpu->name,
+                       (double)config->vram * 1e-9, (double)most * 1e-9, gpu->base.more_memory);
     return k3_gpu_open(gpu, config, "unified memory", err);
 }
 
@@ -262,6 +266,8 @@ k3_status k3_metal_open(k3_backend **out, const char *device, const k3_backend_c
     if (!mt)
         return k3_fail(err, K3_E_NOMEM, "metal: out of memory");
     k3_gpu_init(&mt->gpu, &driver, config, metal_close);
+    mt->gpu.base.shares_memory = 1;
+    mt->gpu.base.more_memory = "`sudo sysctl iogpu.wired_limit_mb=N` lets the GPU use N MB until the next start";
     k3_status status = K3_OK;
     @autoreleasepool {
         status = open_parts(mt, device, config, err);
