@@ -11,8 +11,8 @@ import re
 import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-BACKENDS = ("cpu", "vulkan")
-MODEL = ("engine/test_golden_model", "engine/test_vulkan_model")
+BACKENDS = {"cpu": "CPU", "vulkan": "Vulkan", "metal": "Metal"}
+MODEL = ("engine/test_golden_model", "engine/test_vulkan_model", "engine/test_metal_model")
 SESSION = ("engine/test_session",)
 PRODUCTS = ("backend/test_simd", "backend/test_vulkan_jobs")
 
@@ -62,42 +62,60 @@ VULKAN = "backend/test_vulkan_services"
 FAULTS = "backend/test_vulkan_faults"
 ENGINE = "engine/test_vulkan_model"
 DEVICES = "apps/test_devices"
-# service, tests on the CPU, tests on Vulkan; None: means nothing there
+HOST = "metal/test_metal_host"
+METAL = "engine/test_metal_model"
+# service, tests on the CPU, on Vulkan, on Metal; None: means nothing there
 SERVICE_ROWS = [
     ("open by name, level or device, say why not",
      [(SERVICES, "names_open_what_they_say"), (SERVICES, "unknown_names_list_what_there_is")],
      [(FAULTS, "h07_no_device_is_one_clear_line"), (FAULTS, "h08_a_software_device_is_taken_only_when_asked_for"),
-      (FAULTS, "h18_what_is_needed_is_named"), (DEVICES, "h07_without_a_loader_the_cpu_answers")]),
+      (FAULTS, "h18_what_is_needed_is_named"), (DEVICES, "h07_without_a_loader_the_cpu_answers")],
+     [(HOST, "devices_are_found_by_number_and_name"), (HOST, "what_a_device_lacks_is_named")]),
     ("build the kernels, test them, keep them between runs", None,
      [(FAULTS, "h21_a_kernel_that_computes_nonsense_is_found_at_start"),
-      (FAULTS, "h23_compiled_kernels_are_kept_if_they_can_be_trusted")]),
+      (FAULTS, "h23_compiled_kernels_are_kept_if_they_can_be_trusted")],
+     [(METAL, "exact_mode_meets_the_cpu"), (HOST, "any_call_may_fail")]),
     ("close on every exit", [(SERVICES, "names_open_what_they_say")],
      [(VULKAN, "it_opens_and_closes_at_any_time"), (FAULTS, "h03_any_allocation_may_fail"),
-      (DEVICES, "everything_goes_back_on_every_exit")]),
-    ("reload kernels and memory while running", None, [(ENGINE, "h26_a_device_lost_between_requests_is_replaced")]),
+      (DEVICES, "everything_goes_back_on_every_exit")],
+     [(HOST, "it_opens_and_closes_at_any_time"), (HOST, "any_call_may_fail")]),
+    ("reload kernels and memory while running", None, [(ENGINE, "h26_a_device_lost_between_requests_is_replaced")],
+     [(HOST, "kernels_are_read_anew_while_it_runs"), (METAL, "h26_a_lost_device_changes_no_token")]),
     ("wrap and release host pages without a copy", [(SERVICES, "copies_stay_inside"), (SERVICES, "budget_is_kept")],
-     [(VULKAN, "host_pages_are_wrapped_and_released")]),
+     [(VULKAN, "host_pages_are_wrapped_and_released")],
+     [(HOST, "host_pages_are_seen_without_a_copy"), (HOST, "host_pages_may_go_once_released"),
+      (METAL, "h15_a_file_larger_than_a_buffer_is_seen_through_several"), (METAL, "mapped_experts_are_not_copied")]),
     ("upload, download, copy", [(SERVICES, "copies_stay_inside")],
-     [(VULKAN, "uploads_copies_and_downloads_keep_their_order"), (VULKAN, "nothing_reaches_outside_a_buffer")]),
+     [(VULKAN, "uploads_copies_and_downloads_keep_their_order"), (VULKAN, "nothing_reaches_outside_a_buffer")],
+     [(HOST, "bytes_are_copied_at_any_address")]),
     ("memory information: used, budget, slabs, tensors", [(SERVICES, "budget_is_kept"), (SERVICES, "memory_is_zeroed_and_aligned")],
-     [(VULKAN, "the_budget_is_kept"), (FAULTS, "h20_all_heaps_of_the_device_are_used")]),
+     [(VULKAN, "the_budget_is_kept"), (FAULTS, "h20_all_heaps_of_the_device_are_used")],
+     [(HOST, "memory_is_zeroed_and_seen_by_the_host"), (HOST, "the_working_set_is_respected")]),
     ("settable budget and allocation priority", [(SERVICES, "budget_is_kept")],
-     [(VULKAN, "the_budget_is_kept"), (FAULTS, "h04_memory_beyond_the_budget_is_not_taken")]),
+     [(VULKAN, "the_budget_is_kept"), (FAULTS, "h04_memory_beyond_the_budget_is_not_taken")],
+     [(HOST, "the_working_set_is_respected"), (METAL, "h13_the_recommended_working_set_is_respected")]),
     ("statistics with reset", [(SERVICES, "statistics_count_and_reset")],
-     [(VULKAN, "statistics_count_and_reset"), (VULKAN, "the_weights_read_are_counted")]),
+     [(VULKAN, "statistics_count_and_reset"), (VULKAN, "the_weights_read_are_counted")], [(HOST, "operations_are_timed")]),
     ("asynchronous submission and collection", None,
-     [(VULKAN, "submit_starts_and_sync_collects"), (VULKAN, "barriers_stand_where_ranges_meet"), (FAULTS, "h05_no_submission_is_long")]),
+     [(VULKAN, "submit_starts_and_sync_collects"), (VULKAN, "barriers_stand_where_ranges_meet"), (FAULTS, "h05_no_submission_is_long")],
+     [(METAL, "neither_width_nor_order_matters"), (HOST, "a_buffer_made_amid_commands_is_known_to_them")]),
     ("a second device for experts", [("engine/test_tiers", "further_devices_hold_experts")],
-     [(VULKAN, "a_second_device_works_beside_the_first"), (ENGINE, "a_second_device_holds_experts")]),
-    ("whole layers in one submission", None, [(ENGINE, "whole_layers_go_in_one_submission")]),
+     [(VULKAN, "a_second_device_works_beside_the_first"), (ENGINE, "a_second_device_holds_experts")],
+     [(HOST, "two_devices_work_side_by_side")]),
+    ("whole layers in one submission", None, [(ENGINE, "whole_layers_go_in_one_submission")],
+     [(METAL, "whole_layers_go_in_one_command_buffer")]),
     ("fall-back to the CPU, never a partial result", None,
      [(ENGINE, "h12_a_lost_device_never_gives_a_part_of_a_result"), (ENGINE, "h03_no_allocation_that_fails_is_the_end"),
-      (DEVICES, "h12_h26_a_lost_device_changes_no_token")]),
-    ("first failure kept until sync", [(SERVICES, "first_failure_is_kept")], [(VULKAN, "the_first_failure_is_kept")]),
+      (DEVICES, "h12_h26_a_lost_device_changes_no_token")],
+     [(METAL, "h26_a_lost_device_changes_no_token"), (METAL, "a_part_of_the_experts_changes_no_token")]),
+    ("first failure kept until sync", [(SERVICES, "first_failure_is_kept")], [(VULKAN, "the_first_failure_is_kept")],
+     [(HOST, "any_submission_may_run_out_of_memory"), (HOST, "a_device_lost_at_any_submission_is_said")]),
     ("types and shapes refused by name", [(SERVICES, "types_are_refused_by_name"), (SERVICES, "shapes_are_refused")],
-     [(VULKAN, "types_and_shapes_are_refused_by_name")]),
-    ("equal bits: any split and number of threads (CPU), every repeat (Vulkan)", [("backend/test_simd", "bits_ignore_splits_and_threads")],
-     [("backend/test_vulkan_jobs", "h16_gives_the_same_bits_every_time")]),
+     [(VULKAN, "types_and_shapes_are_refused_by_name")],
+     [(SERVICES, "types_are_refused_by_name")]),
+    ("equal bits: any split and number of threads (CPU), every repeat (GPUs)", [("backend/test_simd", "bits_ignore_splits_and_threads")],
+     [("backend/test_vulkan_jobs", "h16_gives_the_same_bits_every_time")],
+     [(METAL, "neither_width_nor_order_matters")]),
 ]
 
 
@@ -153,20 +171,21 @@ def main():
     out("Generated by `tools/coverage.py` from what `test_ops` measured. Errors are the largest over all golden cases, over one row and many,")
     out("and over a backend's levels, with exact mode; relative to the largest expected value of an output, and rounded to one digit. A row of")
     out("several operations shows the largest of them. Golden files are `tests/golden/<op>.safetensors`. Vulkan was measured on a software")
-    out("device, under validation. Metal is not here yet.\n")
-    out("| area | row | CPU | Vulkan | operations | also shown by |\n|---|---|---|---|---|---|")
+    out("device, under validation; Metal on the harness of `tests/metal`, which executes the text that ships: it has never run on Apple hardware.\n")
+    out(f"| area | row | {' | '.join(BACKENDS.values())} | operations | also shown by |\n|---|---|{'---|' * len(BACKENDS)}---|---|")
     for area, row, ops, others in ROWS:
         cells = " | ".join(cell(results, ops, backend) for backend in BACKENDS)
         out(f"| {area} | {row} | {cells} | {', '.join(f'`{op}`' for op in ops)} | {', '.join(f'`{path_of(o)}`' for o in others)} |")
     out("\n## Weight types\n\n`matmul`: one row is decode, many rows are prefill; both are kernels of the backend. Names are stored, never guessed.\n")
-    out("| type | CPU: one row | CPU: many rows | Vulkan: one row | Vulkan: many rows |\n|---|---|---|---|---|")
+    columns = [f"{name}: {rows} row{'s' * (rows == 'many')}" for name in BACKENDS.values() for rows in ("one", "many")]
+    out(f"| type | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     for kind in TYPES:
         cells = (f"native, {digits(worst(results, 'matmul', b, kind, rows))}" for b in BACKENDS for rows in ("one", "many"))
         out(f"| `{kind}` | {' | '.join(cells)} |")
     out("\n`embed` reads all eight, `mla_attend` takes `kv_b` in all eight and a cache in f32 or bf16, `moe_experts` takes mxfp4 and refuses the rest.\n")
-    out("## Services\n\nA dash: the CPU computes at once, from memory that the engine has anyway.\n\n| service | CPU | Vulkan |\n|---|---|---|")
-    for row, on_cpu, on_vulkan in SERVICE_ROWS:
-        out(f"| {row} | {named(on_cpu)} | {named(on_vulkan)} |")
+    out("## Services\n\nA dash: the CPU computes at once, from memory that the engine has anyway.\n\n| service | CPU | Vulkan | Metal |\n|---|---|---|---|")
+    for row, *shown in SERVICE_ROWS:
+        out(f"| {row} | {' | '.join(named(tests) for tests in shown)} |")
 
 
 main()
