@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return finish(print_help(argc, argv));
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
-        printf("k3 %s\n", K3_VERSION);
+        printf("k3 %s\nThe Metal backend has never run on Apple hardware.\n", K3_VERSION);
         return finish(APP_OK);
     }
     int i_verb = find_verb(name);
