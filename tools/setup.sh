@@ -45,6 +45,8 @@ need 'command -v ninja' ninja-build ninja-build ninja
 need 'command -v pkg-config' pkg-config pkgconf-pkg-config pkg-config
 need 'pkg-config --exists libpcre2-8' libpcre2-dev pcre2-devel pcre2
 need 'pkg-config --exists libedit || test -f /usr/include/histedit.h' libedit-dev libedit-devel -
+# Without it files are read by threads.
+[ "$(uname)" != Linux ] || want 'pkg-config --exists liburing' liburing-dev liburing-devel -
 # The Vulkan backend is left out where these are missing. The loader and a driver are looked for when k3 runs.
 want 'command -v glslc' glslc glslc -
 want 'test -f /usr/include/volk.c || test -f /usr/include/volk/volk.c' libvulkan-volk-dev vulkan-volk-devel -
@@ -100,7 +102,7 @@ install() {
 # shellcheck disable=SC2086
 [ -z "$missing" ] || install $missing
 # shellcheck disable=SC2086
-[ -z "$useful" ] || install $useful || echo "setup: without$useful there is no Vulkan backend, or a part of its tests is skipped" >&2
+[ -z "$useful" ] || install $useful || echo "setup: without$useful there is no Vulkan backend or no io_uring, or a part of the tests is skipped" >&2
 
 # Comparisons against the tiktoken package are skipped, and counted, where it cannot be had.
 if [ "$what" = test ] && ! .venv/bin/python -c 'import numpy, tiktoken' >/dev/null 2>&1; then

@@ -1,0 +1,276 @@
+/* Reads from submit to collect, and which piece is next. */
+#include "base/os.h"
+#include "io/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lists ------------------------------------------------------------------------------------------------------------ */
+
+void k3_io_list_init(k3_io_list *list)
+{
+    list->head.prev = list->head.next = &list->head;
+}
+
+static int is_empty(const k3_io_list *list)
+{
+    return list->head.next == &list->head;
+}
+
+static void take_out(k3_io_request *r)
+{
+    r->prev->next = r->next;
+    r->next->prev = r->prev;
+}
+
+static void put_before(k3_io_request *at, k3_io_request *r)
+{
+    r->next = at;
+    r->prev = at->prev;
+    r->prev->next = r;
+    at->prev = r;
+}
+
+static void append(k3_io_list *list, k3_io_request *r)
+{
+    put_before(&list->head, r);
+}
+
+static k3_io_request *take_first(k3_io_list *list)
+{
+    k3_io_request *r = list->head.next;
+    take_out(r);
+    return r;
+}
+
+void k3_io_list_free(k3_io_list *list)
+{
+    while (!is_empty(list))
+        free(take_first(list));
+}
+
+/* ---- pieces ----------------------------------------------------------------------------------------------------------- */
+
+void k3_io_tick(k3_io *io)
+{
+    uint64_t now = k3_os_nanoseconds();
+    if (io->n_pieces[0])
+        io->stat.busy_ns += now - io->ticked;
+    else if (io->n_pieces[1])
+        io->stat.guess_busy_ns += now - io->ticked;
+    io->ticked = now;
+}
+
+void k3_io_wake(k3_io *io)
+{
+    if (io->ring)
+        k3_io_ring_wake(io->ring);
+    else
+        for (k3_io_drive *drive = io->drives; drive; drive = drive->next)
+            pthread_cond_broadcast(&drive->work);
+}
+
+static void finish_request(k3_io *io, k3_io_request *r)
+{
+    r->is_finished = 1;
+    r->done.tag = r->read.tag;
+    if (r->done.status == K3_OK && !r->done.cancelled) {
+        *(r->read.is_guess ? &io->stat.guesses : &io->stat.reads) += 1;
+        *(r->read.is_guess ? &io->stat.guess_bytes : &io->stat.bytes) += r->got;
+    }
+    append(&io->done, r);
+    if (!--io->n_open[r->read.is_guess] && !r->read.is_guess)
+        k3_io_wake(io); /* guesses may start */
+    pthread_cond_signal(&io->finished);
+}
+
+int k3_io_next_piece(k3_io *io, k3_io_drive *drive, k3_io_piece *piece)
+{
+    int class = is_empty(&drive->queue[0]);
+    if (io->stop || drive->in_flight >= io->depth || is_empty(&drive->queue[class]) || (class && io->n_open[0]))
+        return 0;
+    k3_io_request *r = drive->queue[class].head.next;
+    uint64_t wanted_end = r->read.offset + r->read.bytes, left = r->end - r->next_at, bytes = left < r->piece_bytes ? left : r->piece_bytes;
+    memset(piece, 0, sizeof *piece);
+    piece->request = r;
+    piece->file = r->file;
+    piece->first = piece->at = r->next_at;
+    piece->end = r->next_at + bytes;
+    piece->need = piece->end < wanted_end ? piece->end : wanted_end;
+    piece->to = (unsigned char *)r->read.dst + (r->next_at - (r->read.offset - r->read.lead));
+    k3_io_tick(io);
+    r->is_started = 1;
+    r->next_at += bytes;
+    r->in_flight++;
+    drive->in_flight++;
+    io->n_pieces[class]++;
+    if (r->next_at == r->end) {
+        take_out(r);
+        append(&io->flying, r);
+    }
+    return 1;
+}
+
+void k3_io_finish_piece(k3_io *io, k3_io_piece *piece)
+{
+    k3_io_request *r = piece->request;
+    k3_io_tick(io);
+    r->got += piece->at - piece->first;
+    r->in_flight--;
+    r->file->drive->in_flight--;
+    io->n_pieces[r->read.is_guess]--;
+    if (piece->status != K3_OK && r->done.status == K3_OK) {
+        r->done.status = piece->status;
+        memcpy(r->done.text, piece->text, sizeof r->done.text);
+        r->next_at = r->end; /* the rest is not read */
+        take_out(r);
+        append(&io->flying, r);
+    }
+    if (!r->in_flight && r->next_at == r->end) {
+        take_out(r);
+        finish_request(io, r);
+    }
+}
+
+/* ---- the caller's side ------------------------------------------------------------------------------------------------ */
+
+static k3_status check(const k3_io *io, const k3_io_read *read, k3_error *err)
+{
+    if (read->file < 0 || read->file >= io->n_files)
+        return k3_fail(err, K3_E_INVALID, "read of file %d: 0 to %d were added", read->file, io->n_files - 1);
+    const char *path = io->files[read->file]->path;
+    if (!read->bytes || read->offset > INT64_MAX - 2 * K3_IO_ALIGN || read->bytes > INT64_MAX - 2 * K3_IO_ALIGN - read->offset)
+        return k3_fail(err, K3_E_INVALID, "%s: a read of %llu bytes at offset %llu, wanted at least 1 byte and an end below 2^63", path,
+                       (unsigned long long)read->bytes, (unsigned long long)read->offset);
+    if (!read->dst || (uintptr_t)read->dst % K3_IO_ALIGN)
+        return k3_fail(err, K3_E_INVALID, "%s: a read to %p, wanted a multiple of %d", path, read->dst, K3_IO_ALIGN);
+    return K3_OK;
+}
+
+/* Pieces of equal size: the last one is not a small rest that costs as much as the others. */
+static uint64_t piece_bytes_of(uint64_t bytes)
+{
+    uint64_t n = (bytes + K3_IO_PIECE - 1) / K3_IO_PIECE, even = (bytes + n - 1) / n;
+    return (even + K3_IO_ALIGN - 1) / K3_IO_ALIGN * K3_IO_ALIGN;
+}
+
+static k3_status reserve(k3_io *io, int n, k3_error *err)
+{
+    int have = 0;
+    for (k3_io_request *r = io->spare.head.next; r != &io->spare.head && have < n; r = r->next)
+        have++;
+    for (; have < n; have++) {
+        k3_io_request *r = malloc(sizeof *r);
+        if (!r)
+            return k3_fail(err, K3_E_NOMEM, "no memory for %d reads", n);
+        append(&io->spare, r);
+    }
+    return K3_OK;
+}
+
+k3_status k3_io_submit(k3_io *io, k3_io_read *reads, int n, k3_error *err)
+{
+    if (n < 0)
+        return k3_fail(err, K3_E_INVALID, "%d reads submitted", n);
+    for (int i = 0; i < n; i++)
+        K3_TRY(check(io, &reads[i], err));
+    pthread_mutex_lock(io->lock);
+    k3_status status = reserve(io, n, err);
+    for (int i = 0; i < n && status == K3_OK; i++) {
+        k3_io_request *r = take_first(&io->spare);
+        memset(r, 0, sizeof *r);
+        reads[i].is_guess = !!reads[i].is_guess;
+        reads[i].lead = reads[i].offset % K3_IO_ALIGN;
+        r->read = reads[i];
+        r->file = io->files[reads[i].file];
+        r->next_at = reads[i].offset - reads[i].lead;
+        r->end = (reads[i].offset + reads[i].bytes + K3_IO_ALIGN - 1) / K3_IO_ALIGN * K3_IO_ALIGN;
+        r->piece_bytes = piece_bytes_of(r->end - r->next_at);
+        append(&r->file->drive->queue[reads[i].is_guess], r);
+        io->n_open[reads[i].is_guess]++;
+    }
+    k3_io_wake(io);
+    pthread_mutex_unlock(io->lock);
+    return status;
+}
+
+int k3_io_collect(k3_io *io, k3_io_done *done, int max, int block)
+{
+    int n = 0;
+    pthread_mutex_lock(io->lock);
+    while (block && max > 0 && is_empty(&io->done) && (io->n_open[0] || io->n_open[1]))
+        pthread_cond_wait(&io->finished, io->lock);
+    for (; n < max && !is_empty(&io->done); n++) {
+        k3_io_request *r = take_first(&io->done);
+        done[n] = r->done;
+        append(&io->spare, r);
+    }
+    pthread_mutex_unlock(io->lock);
+    return n;
+}
+
+void k3_io_cancel_guesses(k3_io *io)
+{
+    pthread_mutex_lock(io->lock);
+    for (k3_io_drive *drive = io->drives; drive; drive = drive->next)
+        for (k3_io_request *r = drive->queue[1].head.next, *next; r != &drive->queue[1].head; r = next) {
+            next = r->next;
+            if (r->is_started)
+                continue;
+            take_out(r);
+            r->done.cancelled = 1;
+            finish_request(io, r);
+        }
+    pthread_mutex_unlock(io->lock);
+}
+
+static k3_io_request *find(k3_io_list *list, uint64_t tag)
+{
+    for (k3_io_request *r = list->head.next; r != &list->head; r = r->next)
+        if (r->read.tag == tag && !r->done.cancelled)
+            return r;
+    return NULL;
+}
+
+static k3_io_request *find_guess(k3_io *io, uint64_t tag)
+{
+    k3_io_request *r = find(&io->flying, tag);
+    for (k3_io_drive *drive = io->drives; drive && !r; drive = drive->next)
+        for (int class = 1; class >= 0 && !r; class --)
+            r = find(&drive->queue[class], tag);
+    return r ? r : find(&io->done, tag);
+}
+
+int k3_io_want(k3_io *io, uint64_t tag)
+{
+    pthread_mutex_lock(io->lock);
+    k3_io_request *r = find_guess(io, tag);
+    if (r && r->read.is_guess && !r->is_finished) {
+        k3_io_list *wanted = &r->file->drive->queue[0];
+        k3_io_tick(io);
+        io->n_open[1]--;
+        io->n_open[0]++;
+        io->n_pieces[1] -= r->in_flight;
+        io->n_pieces[0] += r->in_flight;
+        r->read.is_guess = 0;
+        if (r->next_at < r->end) {
+            take_out(r);
+            put_before(r->is_started ? wanted->head.next : &wanted->head, r);
+        }
+        k3_io_wake(io);
+    }
+    pthread_mutex_unlock(io->lock);
+    return r != NULL;
+}
+
+int k3_io_pending(const k3_io *io, int *guesses)
+{
+    pthread_mutex_lock(io->lock);
+    int n[2] = {io->n_open[0], io->n_open[1]};
+    for (const k3_io_request *r = io->done.head.next; r != &io->done.head; r = r->next)
+        n[r->read.is_guess]++;
+    pthread_mutex_unlock(io->lock);
+    if (guesses)
+        *guesses = n[1];
+    return n[0] + n[1];
+}

@@ -1,0 +1,206 @@
+/* io_uring: one ring for all drives and one thread that fills and empties it. */
+#include "io/parts.h"
+
+#ifdef K3_HAVE_LIBURING
+
+#include <errno.h>
+#include <liburing.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Memory is registered in stretches that the kernel takes, at most 1 GiB each. */
+enum { K3_IO_STRETCHES = 256, K3_IO_BATCH = 64 };
+
+struct k3_io_ring {
+    struct io_uring ring;
+    k3_io *io;
+    pthread_t thread;
+    int has_thread, wake; /* an eventfd */
+    k3_io_piece *pieces;  /* [K3_IO_MAX_IN_FLIGHT] */
+    k3_io_piece **spare;
+    int n_spare;
+    struct iovec stretches[K3_IO_STRETCHES];
+    int n_stretches, max_stretches;
+};
+
+/* Appended to what the caller's thread registers while the ring is in use: guarded by the lock. */
+static int stretch_of(const k3_io_ring *ring, const k3_io_piece *piece)
+{
+    uintptr_t at = (uintptr_t)piece->to, end = at + (piece->end - piece->at);
+    for (int i = 0; i < ring->n_stretches; i++) {
+        uintptr_t first = (uintptr_t)ring->stretches[i].iov_base;
+        if (at >= first && end <= first + ring->stretches[i].iov_len)
+            return i;
+    }
+    return -1;
+}
+
+/* There is room in the ring for every piece. */
+static void queue(k3_io_ring *ring, k3_io_piece *piece, int stretch)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->ring);
+    unsigned bytes = (unsigned)(piece->end - piece->at);
+    if (stretch >= 0)
+        io_uring_prep_read_fixed(sqe, k3_io_piece_fd(piece), piece->to, bytes, piece->at, stretch);
+    else
+        io_uring_prep_read(sqe, k3_io_piece_fd(piece), piece->to, bytes, piece->at);
+    io_uring_sqe_set_data(sqe, piece);
+}
+
+/* Starts what the drives allow. */
+static void start_pieces(k3_io_ring *ring)
+{
+    for (k3_io_drive *drive = ring->io->drives; drive; drive = drive->next)
+        while (ring->n_spare && k3_io_next_piece(ring->io, drive, ring->spare[ring->n_spare - 1])) {
+            k3_io_piece *piece = ring->spare[--ring->n_spare];
+            queue(ring, piece, stretch_of(ring, piece));
+        }
+}
+
+/* Takes what is finished; the number of completions. Rests are queued again. */
+static int take_results(k3_io_ring *ring)
+{
+    struct io_uring_cqe *cqes[K3_IO_BATCH];
+    unsigned n = io_uring_peek_batch_cqe(&ring->ring, cqes, K3_IO_BATCH);
+    for (unsigned i = 0; i < n; i++) {
+        k3_io_piece *piece = io_uring_cqe_get_data(cqes[i]);
+        int64_t result = cqes[i]->res;
+        io_uring_cqe_seen(&ring->ring, cqes[i]);
+        if (k3_io_piece_take(ring->io, piece, result)) {
+            queue(ring, piece, -1);
+            continue;
+        }
+        pthread_mutex_lock(ring->io->lock);
+        k3_io_finish_piece(ring->io, piece);
+        pthread_mutex_unlock(ring->io->lock);
+        ring->spare[ring->n_spare++] = piece;
+    }
+    return (int)n;
+}
+
+static void *run(void *arg)
+{
+    k3_io_ring *ring = arg;
+    for (int stop = 0; !stop || ring->n_spare < K3_IO_MAX_IN_FLIGHT;) {
+        pthread_mutex_lock(ring->io->lock);
+        stop = ring->io->stop;
+        start_pieces(ring);
+        pthread_mutex_unlock(ring->io->lock);
+        io_uring_submit(&ring->ring);
+        if (take_results(ring) || (stop && ring->n_spare == K3_IO_MAX_IN_FLIGHT))
+            continue;
+        struct pollfd wait[2] = {{.fd = ring->ring.ring_fd, .events = POLLIN}, {.fd = ring->wake, .events = POLLIN}};
+        eventfd_t count;
+        /* What the kernel did not take for want of memory is offered again. */
+        if (poll(wait, 2, io_uring_sq_ready(&ring->ring) ? 1 : -1) > 0 && (wait[1].revents & POLLIN))
+            (void)eventfd_read(ring->wake, &count);
+    }
+    return NULL;
+}
+
+static int reads_are_known(struct io_uring *ring)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    int known = probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_READ_FIXED);
+    io_uring_free_probe(probe);
+    return known;
+}
+
+k3_status k3_io_ring_open(k3_io_ring **out, k3_io *io, k3_error *err)
+{
+    *out = NULL;
+    k3_io_ring *ring = calloc(1, sizeof *ring);
+    if (!ring)
+        return k3_fail(err, K3_E_NOMEM, "no memory for io_uring");
+    ring->io = io;
+    int number = -io_uring_queue_init(K3_IO_MAX_IN_FLIGHT, &ring->ring, 0);
+    if (number) {
+        free(ring);
+        return k3_fail(err, K3_E_UNSUPPORTED, "io_uring is refused here: %s", strerror(number));
+    }
+    ring->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ring->pieces = calloc(K3_IO_MAX_IN_FLIGHT, sizeof *ring->pieces);
+    ring->spare = calloc(K3_IO_MAX_IN_FLIGHT, sizeof(k3_io_piece *));
+    for (int i = 0; ring->pieces && ring->spare && i < K3_IO_MAX_IN_FLIGHT; i++)
+        ring->spare[ring->n_spare++] = &ring->pieces[i];
+    k3_status status = K3_OK;
+    if (!reads_are_known(&ring->ring))
+        status = k3_fail(err, K3_E_UNSUPPORTED, "io_uring of this kernel is too old");
+    else if (ring->wake < 0 || !ring->n_spare || pthread_create(&ring->thread, NULL, run, ring))
+        status = k3_fail(err, K3_E_NOMEM, "no memory, descriptor or thread for io_uring");
+    else
+        ring->has_thread = 1;
+    if (status != K3_OK) {
+        k3_io_ring_close(ring);
+        return status;
+    }
+    if (!io_uring_register_buffers_sparse(&ring->ring, K3_IO_STRETCHES))
+        ring->max_stretches = K3_IO_STRETCHES;
+    *out = ring;
+    return K3_OK;
+}
+
+void k3_io_ring_close(k3_io_ring *ring)
+{
+    if (ring->has_thread)
+        pthread_join(ring->thread, NULL);
+    io_uring_queue_exit(&ring->ring);
+    if (ring->wake >= 0)
+        close(ring->wake);
+    free(ring->pieces);
+    free(ring->spare);
+    free(ring);
+}
+
+void k3_io_ring_wake(k3_io_ring *ring)
+{
+    (void)eventfd_write(ring->wake, 1);
+}
+
+void k3_io_ring_add_memory(k3_io_ring *ring, void *at, uint64_t bytes)
+{
+    char *from = at;
+    for (uint64_t step; bytes && ring->n_stretches < ring->max_stretches; bytes -= step, from += step) {
+        step = bytes < K3_IO_MAX_BYTES ? bytes : K3_IO_MAX_BYTES;
+        struct iovec stretch = {from, step};
+        __u64 tag = 0;
+        /* Refused where locked memory is limited; reads then go to it as to any other. */
+        if (io_uring_register_buffers_update_tag(&ring->ring, (unsigned)ring->n_stretches, &stretch, &tag, 1) != 1)
+            return;
+        pthread_mutex_lock(ring->io->lock);
+        ring->stretches[ring->n_stretches++] = stretch;
+        pthread_mutex_unlock(ring->io->lock);
+    }
+}
+
+#else
+
+/* Built without liburing, or for a system that has none. */
+k3_status k3_io_ring_open(k3_io_ring **out, k3_io *io, k3_error *err)
+{
+    (void)io;
+    *out = NULL;
+    return k3_fail(err, K3_E_UNSUPPORTED, "built without io_uring");
+}
+
+void k3_io_ring_close(k3_io_ring *ring)
+{
+    (void)ring;
+}
+
+void k3_io_ring_wake(k3_io_ring *ring)
+{
+    (void)ring;
+}
+
+void k3_io_ring_add_memory(k3_io_ring *ring, void *at, uint64_t bytes)
+{
+    (void)ring;
+    (void)at;
+    (void)bytes;
+}
+
+#endif
