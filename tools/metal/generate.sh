@@ -46,11 +46,11 @@ match($0, /function_constant\([0-9]+/) {
     line = ""
     while (match($0, /[A-Za-z0-9_]+/)) {
         word = substr($0, RSTART, RLENGTH)
-        if (word ~ /^_[0-9]+(_tmp)?$/) {
+        if (word ~ /^v?_[0-9]+(_tmp)?$/) {
             split(word, part, "_")
             if (!(part[2] in number))
                 number[part[2]] = ++n
-            word = "_" number[part[2]] (part[3] != "" ? "_tmp" : "")
+            word = part[1] "_" number[part[2]] (part[3] != "" ? "_tmp" : "")
         }
         line = line substr($0, 1, RSTART - 1) word
         $0 = substr($0, RSTART + RLENGTH)

@@ -99,13 +99,28 @@ uint64_t weight_of(uint64_t distance)
 
 /* ---- one step of a search --------------------------------------------------------------------------------------- */
 
+uint now_best;
 shared uint64_t now_kept, now_goal, now_above;
-shared uint now_n_above, now_prefix, now_best, now_rank;
+shared uint now_n_above, now_prefix, now_rank;
 shared uint64_t scan_mass[2][LANES];
 shared uint scan_count[2][LANES];
+shared uint maxima_of[K3_MAX_SUBGROUPS];
 
-/* The sums over lanes 0 .. own. Rounds, an even number, use two sets of slots in turn, so that one barrier a round is enough. */
-void scan_lanes(inout uint64_t mass, inout uint count)
+/* The largest of all lanes. A barrier in it. */
+uint group_most(uint own)
+{
+    uint most = subgroupMax(own);
+    if (subgroupElect())
+        maxima_of[gl_SubgroupID] = most;
+    barrier();
+    for (uint i = 0u; i < gl_NumSubgroups; i++)
+        most = max(most, maxima_of[i]);
+    return most;
+}
+
+/* The sums over lanes 0 .. own; returns the mass of all. Rounds, an even number, use two sets of slots in turn, so that one barrier a round is
+ * enough. */
+uint64_t scan_lanes(inout uint64_t mass, inout uint count)
 {
     uint lane = gl_LocalInvocationID.x, set = 0u;
     for (uint reach = 1u; reach < LANES; reach *= 2u, set ^= 1u) {
@@ -117,6 +132,7 @@ void scan_lanes(inout uint64_t mass, inout uint count)
             count += scan_count[set][lane - reach];
         }
     }
+    return scan_mass[1][LANES / 2u - 1u] + scan_mass[1][LANES - 1u]; /* of the last round, halves */
 }
 
 uint64_t histogram_at(uint step)
@@ -131,24 +147,21 @@ uint64_t mass_of(uvec4 bin)
 }
 
 /* A search begins: what its sum has to reach. kept is the mass of all ids, or of those that earlier filters have left. */
-void begin_search(uint search, uint64_t all)
+uint64_t begin_search(uint search, inout uint64_t kept)
 {
     Draws draws = Draws(a.draws);
     uint t = gl_WorkGroupID.y;
-    uint64_t kept = min(now_kept, all), share = search == K3_SAMPLE_TOP_P ? draws.at[t].top_p : draws.at[t].u;
+    uint64_t share = search == K3_SAMPLE_TOP_P ? draws.at[t].top_p : draws.at[t].u;
     if (search == K3_SAMPLE_DRAW && draws.at[t].min_p != ~0ul)
         kept = min(kept, mass_of(U32x4(histogram_at(0u)).at[K3_SAMPLE_BINS]));
     /* kept times share, of 128 bits: whole part and whether there is a fraction */
     uint64_t k0 = kept & 0xfffffffful, k1 = kept >> 32, s0 = share & 0xfffffffful, s1 = share >> 32;
     uint64_t middle = (k0 * s0 >> 32) + (k1 * s0 & 0xfffffffful) + k0 * s1;
     uint64_t whole = k1 * s1 + (k1 * s0 >> 32) + (middle >> 32);
-    now_kept = kept;
-    now_goal = search == K3_SAMPLE_TOP_K ? uint64_t(draws.at[t].top_k) : whole + (search == K3_SAMPLE_DRAW || kept * share != 0ul ? 1ul : 0ul);
-    now_above = 0ul;
-    now_n_above = now_prefix = 0u;
+    return search == K3_SAMPLE_TOP_K ? uint64_t(draws.at[t].top_k) : whole + (search == K3_SAMPLE_DRAW || kept * share != 0ul ? 1ul : 0ul);
 }
 
-/* Goes on to the bin of a histogram, `digits` bits wide, in which the sum from the top reaches the goal. */
+/* Goes on to the bin of a histogram, `bits` bits wide, in which the sum from the top reaches the goal. */
 void descend(uint step, uint search, uint bits, bool begins)
 {
     U32x4 bins = U32x4(histogram_at(step));
@@ -161,15 +174,11 @@ void descend(uint step, uint search, uint bits, bool begins)
     }
     uint64_t mass_to = mass;
     uint count_to = count;
-    scan_lanes(mass_to, count_to);
-    if (begins) {
-        if (lane == LANES - 1u)
-            begin_search(search, mass_to);
-        barrier();
-    }
+    uint64_t all = scan_lanes(mass_to, count_to); /* with barriers in it */
+    uint64_t kept = min(now_kept, all), goal = begins ? begin_search(search, kept) : now_goal;
+    uint64_t above = (begins ? 0ul : now_above) + mass_to - mass;
+    uint n_above = (begins ? 0u : now_n_above) + count_to - count, prefix = begins ? 0u : now_prefix;
     bool by_count = search == K3_SAMPLE_TOP_K;
-    uint64_t above = now_above + mass_to - mass, goal = now_goal;
-    uint n_above = now_n_above + count_to - count, prefix = now_prefix;
     barrier();
     bool done = (by_count ? uint64_t(n_above) : above) >= goal; /* a lane before this one has it */
     [[unroll]] for (uint j = 0u; j < BINS_A_LANE; j++) {
@@ -181,6 +190,14 @@ void descend(uint step, uint search, uint bits, bool begins)
         }
         above += masses[j];
         n_above += counts[j];
+    }
+    if (begins && lane == LANES - 1u) {
+        now_kept = kept;
+        now_goal = goal;
+        if (!done) { /* no lane has it */
+            now_above = 0ul;
+            now_n_above = now_prefix = 0u;
+        }
     }
     barrier();
 }
@@ -209,21 +226,10 @@ bool wanted(uint search)
     return search == K3_SAMPLE_TOP_K ? draws.at[t].top_k != 0u : search == K3_SAMPLE_TOP_P ? draws.at[t].top_p != 0ul : true;
 }
 
-void first_state()
+/* The bits of the key that are known. The best of a greedy row is what its search would find. */
+uint known_prefix()
 {
-    U32 maxima = U32(a.maxima + 4ul * a.groups * gl_WorkGroupID.y);
-    if (gl_LocalInvocationID.x == 0u) {
-        now_kept = ~0ul;
-        now_goal = now_above = 0ul;
-        now_n_above = now_prefix = now_best = now_rank = 0u;
-    }
-    barrier();
-    for (uint g = gl_LocalInvocationID.x; g < a.groups; g += LANES)
-        atomicMax(now_best, maxima.at[g]);
-    barrier();
-    /* The best of a greedy row is what its search would find. */
-    if (gl_LocalInvocationID.x == 0u)
-        now_prefix = now_best;
+    return a.step == 0u ? now_best : now_prefix;
 }
 
 /* The state of this step out of the one before and its histogram. All workgroups of a row compute the same; the first leaves it to the next
@@ -231,20 +237,24 @@ void first_state()
 void advance()
 {
     States states = States(a.states);
-    uint at = K3_SAMPLE_STEPS * gl_WorkGroupID.y + a.step;
+    U32 maxima = U32(a.maxima + 4ul * a.groups * gl_WorkGroupID.y);
+    uint at = K3_SAMPLE_STEPS * gl_WorkGroupID.y + a.step, own = 0u;
     bool first_lane = gl_LocalInvocationID.x == 0u;
-    if (a.step == 0u) {
-        first_state();
+    if (first_lane && a.step == 0u) {
+        now_kept = ~0ul;
+        now_goal = now_above = 0ul;
+        now_n_above = now_prefix = now_rank = 0u;
     } else if (first_lane) {
         now_kept = states.at[at - 1u].kept;
         now_goal = states.at[at - 1u].goal;
         now_above = states.at[at - 1u].above;
         now_n_above = states.at[at - 1u].n_above;
         now_prefix = states.at[at - 1u].prefix;
-        now_best = states.at[at - 1u].best;
         now_rank = states.at[at - 1u].rank;
     }
-    barrier();
+    for (uint g = gl_LocalInvocationID.x; g < a.groups; g += LANES)
+        own = max(own, maxima.at[g]);
+    now_best = group_most(own);
     if (wanted(a.finish)) {
         descend(a.step - 1u, a.finish, 10u, false);
         if (first_lane)
@@ -257,7 +267,7 @@ void advance()
         states.at[at].goal = now_goal;
         states.at[at].above = now_above;
         states.at[at].n_above = now_n_above;
-        states.at[at].prefix = now_prefix;
+        states.at[at].prefix = known_prefix();
         states.at[at].best = now_best;
         states.at[at].rank = now_rank;
     }

@@ -3,18 +3,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "sample.glsl"
 
-shared uint best;
-
 void main()
 {
     uint lane = gl_LocalInvocationID.x, from = gl_WorkGroupID.x * K3_SAMPLE_GROUP, own = 0u;
-    if (lane == 0u)
-        best = 0u;
-    barrier();
     for (uint i = from + lane; i < min(from + K3_SAMPLE_GROUP, a.V); i += LANES)
         own = max(own, key_at(i));
-    atomicMax(best, own);
-    barrier();
+    uint best = group_most(own);
     if (lane == 0u)
         U32(a.maxima).at[a.groups * gl_WorkGroupID.y + gl_WorkGroupID.x] = best;
     U32x4 bins = U32x4(histogram_at(0u));

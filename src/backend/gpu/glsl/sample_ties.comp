@@ -12,7 +12,7 @@ void main()
         ties = 0u;
     advance(); /* with a barrier in it */
     for (uint i = from + lane; i < min(from + K3_SAMPLE_GROUP, a.V); i += LANES)
-        own += key_at(i) == now_prefix ? 1u : 0u;
+        own += key_at(i) == known_prefix() ? 1u : 0u;
     atomicAdd(ties, own);
     barrier();
     if (lane == 0u)

@@ -163,46 +163,46 @@ uint mixed(thread const uint& t, thread const uint& of)
 }
 
 static inline __attribute__((always_inline))
-float scale(thread const uint& row, thread const uint& n, thread spvUnsafeArray<float, 16>& left, thread uint& i, thread uint& head, constant Push& v_170, threadgroup float4 (&rows)[1024])
+float scale(thread const uint& row, thread const uint& n, thread spvUnsafeArray<float, 16>& left, thread uint& i, thread uint& head, constant Push& v_9, threadgroup float4 (&rows)[1024])
 {
     float total = 1.0;
     float after = 1.0;
-    uint at = (((row * v_170.a.H) + head) * D) + i;
-    uint _step = v_170.a.H * D;
-    float _9;
-    spvUnsafeArray<float, 16> decay;
+    uint at = (((row * v_9.a.H) + head) * D) + i;
+    uint _step = v_9.a.H * D;
     float _10;
+    spvUnsafeArray<float, 16> decay;
     float _11;
+    float _12;
     for (uint s = 0u; s < 16u; s++)
     {
         bool there = (s < n) && (i < D);
         if (there)
         {
-            _9 = (reinterpret_cast<device F32*>(v_170.a.k))->at[at + (s * _step)];
+            _10 = (reinterpret_cast<device F32*>(v_9.a.k))->at[at + (s * _step)];
         }
         else
         {
-            _9 = 0.0;
+            _10 = 0.0;
         }
-        left[s] = _9;
+        left[s] = _10;
         if (there)
         {
-            _10 = exp((reinterpret_cast<device F32*>(v_170.a.g))->at[at + (s * _step)]);
+            _11 = exp((reinterpret_cast<device F32*>(v_9.a.g))->at[at + (s * _step)]);
         }
         else
         {
-            _10 = 1.0;
+            _11 = 1.0;
         }
-        decay[s] = _10;
+        decay[s] = _11;
         if (there)
         {
-            _11 = (reinterpret_cast<device F32*>(v_170.a.q))->at[at + (s * _step)];
+            _12 = (reinterpret_cast<device F32*>(v_9.a.q))->at[at + (s * _step)];
         }
         else
         {
-            _11 = 0.0;
+            _12 = 0.0;
         }
-        float q = _11;
+        float q = _12;
         total *= decay[s];
         uint param = s;
         uint param_1 = i / 4u;
@@ -213,17 +213,17 @@ float scale(thread const uint& row, thread const uint& n, thread spvUnsafeArray<
     }
     for (uint back = 1u; back <= 16u; back++)
     {
-        uint _12 = 16u - back;
-        left[_12] *= after;
+        uint _13 = 16u - back;
+        left[_13] *= after;
         after *= decay[16u - back];
     }
     return total;
 }
 
 static inline __attribute__((always_inline))
-uint k3_pairs_at(thread const uint& row, thread const uint& head, constant Push& v_170)
+uint k3_pairs_at(thread const uint& row, thread const uint& head, constant Push& v_9)
 {
-    return (((row - v_170.a.first) * v_170.a.H) + head) * 8u;
+    return (((row - v_9.a.first) * v_9.a.H) + head) * 8u;
 }
 
 static inline __attribute__((always_inline))
@@ -263,13 +263,13 @@ void update(thread spvUnsafeArray<float4, 8>& S, thread uint& t, thread uint& co
         for (uint j_1 = 0u; j_1 < 4u; j_1++)
         {
             S[j_1] += (e * k0[j_1]);
-            uint _13 = 4u + j_1;
-            S[_13] += (e * k1[j_1]);
+            uint _14 = 4u + j_1;
+            S[_14] += (e * k1[j_1]);
         }
     }
 }
 
-kernel void kda_chunk(constant Push& v_170 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void kda_chunk(constant Push& v_9 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float4 rows[1024];
     threadgroup float4 S0[1024];
@@ -280,97 +280,97 @@ kernel void kda_chunk(constant Push& v_170 [[buffer(0)]], uint3 gl_LocalInvocati
     uint column = i % 8u;
     uint four = ((gl_WorkGroupID.x % blocks) * 8u) + column;
     k3_runs_args param;
-    param.table = v_170.a.runs.table;
-    param.state = v_170.a.runs.state;
-    param.row = v_170.a.runs.row;
-    param.n = v_170.a.runs.n;
+    param.table = v_9.a.runs.table;
+    param.state = v_9.a.runs.state;
+    param.row = v_9.a.runs.row;
+    param.n = v_9.a.runs.n;
     uint param_1 = gl_WorkGroupID.y;
     Run run = k3_run_of(param, param_1);
     device F32x4* state = reinterpret_cast<device F32x4*>(run.state + (4ul * ulong((head * D) * D)));
     bool in_columns = four < _4;
-    bool _14;
+    bool _15;
     if (in_columns)
     {
-        _14 = (8u * t) < D;
+        _15 = (8u * t) < D;
     }
     else
     {
-        _14 = in_columns;
+        _15 = in_columns;
     }
-    bool in_state = _14;
+    bool in_state = _15;
     spvUnsafeArray<float4, 8> S;
-    float4 _15;
+    float4 _16;
     for (uint j = 0u; j < 8u; j++)
     {
         if (in_state)
         {
-            _15 = state->at[(((8u * t) + j) * _5) + four];
+            _16 = state->at[(((8u * t) + j) * _5) + four];
         }
         else
         {
-            _15 = float4(0.0);
+            _16 = float4(0.0);
         }
-        S[j] = _15;
+        S[j] = _16;
         S0[(((8u * t) + j) * 8u) + column] = S[j];
     }
     Run param_2 = run;
-    uint param_3 = v_170.a.first;
-    uint _16 = k3_first_chunk(param_2, param_3);
+    uint param_3 = v_9.a.first;
+    uint _17 = k3_first_chunk(param_2, param_3);
     Run param_4 = run;
-    uint param_5 = v_170.a.end;
+    uint param_5 = v_9.a.end;
     uint end = k3_first_chunk(param_4, param_5);
-    float4 _17;
+    float4 _18;
     spvUnsafeArray<float, 16> param_8;
     spvUnsafeArray<float4, 4> T;
-    float4 _18;
-    spvUnsafeArray<float4, 4> BT;
     float4 _19;
+    spvUnsafeArray<float4, 4> BT;
+    float4 _20;
     float4 param_11;
     float4 param_12;
-    for (uint chunk = _16; chunk < end; chunk++)
+    for (uint chunk = _17; chunk < end; chunk++)
     {
         uint row = run.row + (16u * chunk);
         uint n = min(16u, (run.n - (16u * chunk)));
-        uint at = ((((row + t) * v_170.a.H) + head) * _6) + four;
+        uint at = ((((row + t) * v_9.a.H) + head) * _6) + four;
         bool mine = (t < n) && in_columns;
         if (mine)
         {
-            _17 = (reinterpret_cast<device F32x4*>(v_170.a.v))->at[at];
+            _18 = (reinterpret_cast<device F32x4*>(v_9.a.v))->at[at];
         }
         else
         {
-            _17 = float4(0.0);
+            _18 = float4(0.0);
         }
-        float4 v = _17;
+        float4 v = _18;
         uint param_6 = row;
         uint param_7 = n;
-        float _20 = scale(param_6, param_7, param_8, i, head, v_170, rows);
+        float _21 = scale(param_6, param_7, param_8, i, head, v_9, rows);
         spvUnsafeArray<float, 16> left;
         left = param_8;
-        float last = _20;
+        float last = _21;
         for (uint s = 0u; s < 4u; s++)
         {
             uint param_9 = row + t;
             uint param_10 = head;
-            uint pair = k3_pairs_at(param_9, param_10, v_170) + s;
+            uint pair = k3_pairs_at(param_9, param_10, v_9) + s;
             if (t < n)
             {
-                _18 = (reinterpret_cast<device F32x4*>(v_170.a.pairs))->at[pair];
-            }
-            else
-            {
-                _18 = float4(0.0);
-            }
-            T[s] = _18;
-            if (t < n)
-            {
-                _19 = (reinterpret_cast<device F32x4*>(v_170.a.pairs))->at[pair + 4u];
+                _19 = (reinterpret_cast<device F32x4*>(v_9.a.pairs))->at[pair];
             }
             else
             {
                 _19 = float4(0.0);
             }
-            BT[s] = _19;
+            T[s] = _19;
+            if (t < n)
+            {
+                _20 = (reinterpret_cast<device F32x4*>(v_9.a.pairs))->at[pair + 4u];
+            }
+            else
+            {
+                _20 = float4(0.0);
+            }
+            BT[s] = _20;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         from_state(param_11, param_12, t, column, rows, S0);
@@ -394,7 +394,7 @@ kernel void kda_chunk(constant Push& v_170 [[buffer(0)]], uint3 gl_LocalInvocati
         rows[(672u + (t * 8u)) + column] = e;
         if (mine)
         {
-            (reinterpret_cast<device F32x4*>(v_170.a.o))->at[at] = with_q;
+            (reinterpret_cast<device F32x4*>(v_9.a.o))->at[at] = with_q;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         spvUnsafeArray<float4, 8> param_13;

@@ -153,89 +153,89 @@ uint k3_first_chunk(thread const Run& run, thread const uint& row)
 }
 
 static inline __attribute__((always_inline))
-void stage(thread const uint& row, thread const uint& n, thread uint& i, constant Push& v_137, thread uint3& gl_WorkGroupID, threadgroup float4 (&keys)[512], threadgroup float4 (&decays)[512], threadgroup float (&betas)[16])
+void stage(thread const uint& row, thread const uint& n, thread uint& i, constant Push& v_6, thread uint3& gl_WorkGroupID, threadgroup float4 (&keys)[512], threadgroup float4 (&decays)[512], threadgroup float (&betas)[16])
 {
-    float4 _6;
     float4 _7;
+    float4 _8;
     for (uint j = i; j < 512u; j += 128u)
     {
         uint s = j / 32u;
         uint four = j % 32u;
-        uint at = ((((row + s) * v_137.a.H) + gl_WorkGroupID.x) * _1) + four;
-        bool _8 = s < n;
-        bool _9;
-        if (_8)
+        uint at = ((((row + s) * v_6.a.H) + gl_WorkGroupID.x) * _1) + four;
+        bool _9 = s < n;
+        bool _10;
+        if (_9)
         {
-            _9 = four < _2;
+            _10 = four < _2;
         }
         else
         {
-            _9 = _8;
+            _10 = _9;
         }
-        bool there = _9;
+        bool there = _10;
         if (there)
         {
-            _6 = (reinterpret_cast<device F32x4*>(v_137.a.k))->at[at];
+            _7 = (reinterpret_cast<device F32x4*>(v_6.a.k))->at[at];
         }
         else
         {
-            _6 = float4(0.0);
+            _7 = float4(0.0);
         }
-        keys[j] = _6;
+        keys[j] = _7;
         if (there)
         {
-            _7 = exp((reinterpret_cast<device F32x4*>(v_137.a.g))->at[at]);
+            _8 = exp((reinterpret_cast<device F32x4*>(v_6.a.g))->at[at]);
         }
         else
         {
-            _7 = float4(1.0);
+            _8 = float4(1.0);
         }
-        decays[j] = _7;
+        decays[j] = _8;
     }
     if (i < 16u)
     {
-        float _10;
+        float _11;
         if (i < n)
         {
-            _10 = (reinterpret_cast<device F32*>(v_137.a.beta))->at[((row + i) * v_137.a.H) + gl_WorkGroupID.x];
+            _11 = (reinterpret_cast<device F32*>(v_6.a.beta))->at[((row + i) * v_6.a.H) + gl_WorkGroupID.x];
         }
         else
         {
-            _10 = 0.0;
+            _11 = 0.0;
         }
-        betas[i] = _10;
+        betas[i] = _11;
     }
 }
 
 static inline __attribute__((always_inline))
-void multiply(thread const uint& row, thread const uint& n, thread uint& t, thread uint& slice, constant Push& v_137, thread uint3& gl_WorkGroupID, threadgroup float4 (&keys)[512], threadgroup float4 (&decays)[512])
+void multiply(thread const uint& row, thread const uint& n, thread uint& t, thread uint& slice, constant Push& v_6, thread uint3& gl_WorkGroupID, threadgroup float4 (&keys)[512], threadgroup float4 (&decays)[512])
 {
     spvUnsafeArray<float4, 4> k;
     spvUnsafeArray<float4, 4> q;
-    float4 _11;
+    float4 _12;
     for (uint j = 0u; j < 4u; j++)
     {
         uint four = slice + (8u * j);
         k[j] = keys[(t * 32u) + four];
-        bool _12 = t < n;
-        bool _13;
-        if (_12)
-        {
-            _13 = four < _3;
-        }
-        else
-        {
-            _13 = _12;
-        }
+        bool _13 = t < n;
+        bool _14;
         if (_13)
         {
-            _11 = (reinterpret_cast<device F32x4*>(v_137.a.q))->at[((((row + t) * v_137.a.H) + gl_WorkGroupID.x) * _4) + four];
+            _14 = four < _3;
         }
         else
         {
-            _11 = float4(0.0);
+            _14 = _13;
         }
-        q[j] = _11;
+        if (_14)
+        {
+            _12 = (reinterpret_cast<device F32x4*>(v_6.a.q))->at[((((row + t) * v_6.a.H) + gl_WorkGroupID.x) * _4) + four];
+        }
+        else
+        {
+            _12 = float4(0.0);
+        }
+        q[j] = _12;
     }
     spvUnsafeArray<float4, 4> pairs_k;
     spvUnsafeArray<float4, 4> pairs_q;
@@ -283,12 +283,12 @@ void solve(thread const uint& j, threadgroup float (&betas)[16], threadgroup flo
 }
 
 static inline __attribute__((always_inline))
-uint k3_pairs_at(thread const uint& row, thread const uint& head, constant Push& v_137)
+uint k3_pairs_at(thread const uint& row, thread const uint& head, constant Push& v_6)
 {
-    return (((row - v_137.a.first) * v_137.a.H) + head) * 8u;
+    return (((row - v_6.a.first) * v_6.a.H) + head) * 8u;
 }
 
-kernel void kda_chunk_pairs(constant Push& v_137 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void kda_chunk_pairs(constant Push& v_6 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float4 keys[512];
     threadgroup float4 decays[512];
@@ -301,17 +301,17 @@ kernel void kda_chunk_pairs(constant Push& v_137 [[buffer(0)]], uint3 gl_LocalIn
     uint t = i / 8u;
     uint slice = i % 8u;
     k3_runs_args param;
-    param.table = v_137.a.runs.table;
-    param.state = v_137.a.runs.state;
-    param.row = v_137.a.runs.row;
-    param.n = v_137.a.runs.n;
+    param.table = v_6.a.runs.table;
+    param.state = v_6.a.runs.state;
+    param.row = v_6.a.runs.row;
+    param.n = v_6.a.runs.n;
     uint param_1 = gl_WorkGroupID.z;
     Run run = k3_run_of(param, param_1);
     Run param_2 = run;
-    uint param_3 = v_137.a.first;
+    uint param_3 = v_6.a.first;
     uint chunk = k3_first_chunk(param_2, param_3) + gl_WorkGroupID.y;
     Run param_4 = run;
-    uint param_5 = v_137.a.end;
+    uint param_5 = v_6.a.end;
     if (chunk >= k3_first_chunk(param_4, param_5))
     {
         return;
@@ -320,28 +320,28 @@ kernel void kda_chunk_pairs(constant Push& v_137 [[buffer(0)]], uint3 gl_LocalIn
     uint n = min(16u, (run.n - (16u * chunk)));
     uint param_6 = row;
     uint param_7 = n;
-    stage(param_6, param_7, i, v_137, gl_WorkGroupID, keys, decays, betas);
+    stage(param_6, param_7, i, v_6, gl_WorkGroupID, keys, decays, betas);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     uint param_8 = row;
     uint param_9 = n;
-    multiply(param_8, param_9, t, slice, v_137, gl_WorkGroupID, keys, decays);
+    multiply(param_8, param_9, t, slice, v_6, gl_WorkGroupID, keys, decays);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     uint r = (i / 4u) % 16u;
     uint four = i % 4u;
     uint side = i / 64u;
     float4 sum = float4(0.0);
-    float4 _14;
+    float4 _15;
     for (uint s = 0u; s < 8u; s++)
     {
         if (side == 0u)
         {
-            _14 = keys[(s * 64u) + (i % 64u)];
+            _15 = keys[(s * 64u) + (i % 64u)];
         }
         else
         {
-            _14 = decays[(s * 64u) + (i % 64u)];
+            _15 = decays[(s * 64u) + (i % 64u)];
         }
-        sum += _14;
+        sum += _15;
     }
     if (side == 0u)
     {
@@ -358,16 +358,16 @@ kernel void kda_chunk_pairs(constant Push& v_137 [[buffer(0)]], uint3 gl_LocalIn
         solve(param_10, betas, A, T);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    float4 _15;
+    float4 _16;
     if (side == 0u)
     {
-        _15 = T[r][four];
+        _16 = T[r][four];
     }
     else
     {
-        _15 = float4(0.0);
+        _16 = float4(0.0);
     }
-    float4 result = _15;
+    float4 result = _16;
     if (side == 1u)
     {
         for (uint s_1 = 0u; s_1 < 16u; s_1++)
@@ -379,7 +379,7 @@ kernel void kda_chunk_pairs(constant Push& v_137 [[buffer(0)]], uint3 gl_LocalIn
     {
         uint param_11 = row + r;
         uint param_12 = gl_WorkGroupID.x;
-        (reinterpret_cast<device F32x4*>(v_137.a.pairs))->at[(k3_pairs_at(param_11, param_12, v_137) + (side * 4u)) + four] = result;
+        (reinterpret_cast<device F32x4*>(v_6.a.pairs))->at[(k3_pairs_at(param_11, param_12, v_6) + (side * 4u)) + four] = result;
     }
 }
 

@@ -163,14 +163,14 @@ uint keys(thread const uint& j, thread uint& group)
 }
 
 static inline __attribute__((always_inline))
-Row row_at(thread const uint& row, thread uint& group, thread uint& head, thread uint& four, constant Push& v_133)
+Row row_at(thread const uint& row, thread uint& group, thread uint& head, thread uint& four, constant Push& v_16)
 {
-    uint vector = (row * v_133.a.H) + head;
+    uint vector = (row * v_16.a.H) + head;
     uint at = _3 * vector;
     Row r;
-    float4 _16;
     float4 _17;
     float4 _18;
+    float4 _19;
     for (uint j = 0u; j < FOURS; j++)
     {
         uint param = j;
@@ -178,55 +178,55 @@ Row row_at(thread const uint& row, thread uint& group, thread uint& head, thread
         if (mine)
         {
             uint param_1 = j;
-            _16 = (reinterpret_cast<device F32x4*>(v_133.a.q))->at[at + keys(param_1, group)];
-        }
-        else
-        {
-            _16 = float4(0.0);
-        }
-        r.q[j] = _16;
-        if (mine)
-        {
-            uint param_2 = j;
-            _17 = (reinterpret_cast<device F32x4*>(v_133.a.k))->at[at + keys(param_2, group)];
+            _17 = (reinterpret_cast<device F32x4*>(v_16.a.q))->at[at + keys(param_1, group)];
         }
         else
         {
             _17 = float4(0.0);
         }
-        r.k[j] = _17;
+        r.q[j] = _17;
         if (mine)
         {
-            uint param_3 = j;
-            _18 = (reinterpret_cast<device F32x4*>(v_133.a.decay))->at[at + keys(param_3, group)];
+            uint param_2 = j;
+            _18 = (reinterpret_cast<device F32x4*>(v_16.a.k))->at[at + keys(param_2, group)];
         }
         else
         {
             _18 = float4(0.0);
         }
-        r.alpha[j] = _18;
+        r.k[j] = _18;
+        if (mine)
+        {
+            uint param_3 = j;
+            _19 = (reinterpret_cast<device F32x4*>(v_16.a.decay))->at[at + keys(param_3, group)];
+        }
+        else
+        {
+            _19 = float4(0.0);
+        }
+        r.alpha[j] = _19;
     }
-    bool _19 = group == 0u;
-    bool _20;
-    if (_19)
-    {
-        _20 = four < _6;
-    }
-    else
-    {
-        _20 = _19;
-    }
-    float4 _21;
+    bool _20 = group == 0u;
+    bool _21;
     if (_20)
     {
-        _21 = (reinterpret_cast<device F32x4*>(v_133.a.v))->at[at + four];
+        _21 = four < _6;
     }
     else
     {
-        _21 = float4(0.0);
+        _21 = _20;
     }
-    r.v = _21;
-    r.beta = (reinterpret_cast<device F32*>(v_133.a.beta))->at[vector];
+    float4 _22;
+    if (_21)
+    {
+        _22 = (reinterpret_cast<device F32x4*>(v_16.a.v))->at[at + four];
+    }
+    else
+    {
+        _22 = float4(0.0);
+    }
+    r.v = _22;
+    r.beta = (reinterpret_cast<device F32*>(v_16.a.beta))->at[vector];
     return r;
 }
 
@@ -270,7 +270,7 @@ void exchange(thread float4& e, thread float4& p, thread float& qk, thread uint&
     qk = product;
 }
 
-kernel void kda_recur(constant Push& v_133 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void kda_recur(constant Push& v_16 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float4 parts[16][2][8];
     threadgroup float products[16];
@@ -283,42 +283,42 @@ kernel void kda_recur(constant Push& v_133 [[buffer(0)]], uint3 gl_LocalInvocati
     uint head = gl_WorkGroupID.x / blocks;
     uint four = ((gl_WorkGroupID.x % blocks) * 8u) + column;
     k3_runs_args param;
-    param.table = v_133.a.runs.table;
-    param.state = v_133.a.runs.state;
-    param.row = v_133.a.runs.row;
-    param.n = v_133.a.runs.n;
+    param.table = v_16.a.runs.table;
+    param.state = v_16.a.runs.state;
+    param.row = v_16.a.runs.row;
+    param.n = v_16.a.runs.n;
     uint param_1 = gl_WorkGroupID.y;
     Run run = k3_run_of(param, param_1);
     device F32x4* state = reinterpret_cast<device F32x4*>(run.state + (4ul * ulong((head * D) * D)));
     bool in_columns = four < _7;
     spvUnsafeArray<float4, 16> S;
-    float4 _22;
+    float4 _23;
     for (uint i = 0u; i < _8; i++)
     {
-        bool _23;
+        bool _24;
         if (in_columns)
         {
             uint param_2 = i / 4u;
-            _23 = keys(param_2, group) < _9;
+            _24 = keys(param_2, group) < _9;
         }
         else
         {
-            _23 = in_columns;
+            _24 = in_columns;
         }
-        if (_23)
+        if (_24)
         {
             uint param_3 = i / 4u;
-            _22 = state->at[(((4u * keys(param_3, group)) + (i % 4u)) * _10) + four];
+            _23 = state->at[(((4u * keys(param_3, group)) + (i % 4u)) * _10) + four];
         }
         else
         {
-            _22 = float4(0.0);
+            _23 = float4(0.0);
         }
-        S[i] = _22;
+        S[i] = _23;
     }
     uint param_4 = run.row;
-    Row next = row_at(param_4, group, head, four, v_133);
-    float4 _24;
+    Row next = row_at(param_4, group, head, four, v_16);
+    float4 _25;
     for (uint t = 0u; t < run.n; t++)
     {
         Row r = next;
@@ -327,19 +327,19 @@ kernel void kda_recur(constant Push& v_133 [[buffer(0)]], uint3 gl_LocalInvocati
         float qk = 0.0;
         for (uint j = 0u; j < FOURS; j++)
         {
-            if (v_133.a.decay_is_log != 0u)
+            if (v_16.a.decay_is_log != 0u)
             {
-                _24 = exp(r.alpha[j]);
+                _25 = exp(r.alpha[j]);
             }
             else
             {
-                _24 = r.alpha[j];
+                _25 = r.alpha[j];
             }
-            float4 alpha = _24;
+            float4 alpha = _25;
             for (uint i_1 = 0u; i_1 < 4u; i_1++)
             {
-                uint _25 = (4u * j) + i_1;
-                S[_25] *= alpha[i_1];
+                uint _26 = (4u * j) + i_1;
+                S[_26] *= alpha[i_1];
                 e -= (S[(4u * j) + i_1] * r.k[j][i_1]);
                 p += (S[(4u * j) + i_1] * r.q[j][i_1]);
             }
@@ -348,7 +348,7 @@ kernel void kda_recur(constant Push& v_133 [[buffer(0)]], uint3 gl_LocalInvocati
         if ((t + 1u) < run.n)
         {
             uint param_5 = (run.row + t) + 1u;
-            next = row_at(param_5, group, head, four, v_133);
+            next = row_at(param_5, group, head, four, v_16);
         }
         float4 param_6 = e;
         float4 param_7 = p;
@@ -364,22 +364,22 @@ kernel void kda_recur(constant Push& v_133 [[buffer(0)]], uint3 gl_LocalInvocati
         }
         if ((group == 0u) && in_columns)
         {
-            (reinterpret_cast<device F32x4*>(v_133.a.o))->at[(_12 * (((run.row + t) * v_133.a.H) + head)) + four] = p + (e * qk);
+            (reinterpret_cast<device F32x4*>(v_16.a.o))->at[(_12 * (((run.row + t) * v_16.a.H) + head)) + four] = p + (e * qk);
         }
     }
     for (uint i_3 = 0u; i_3 < _13; i_3++)
     {
-        bool _26;
+        bool _27;
         if (in_columns)
         {
             uint param_9 = i_3 / 4u;
-            _26 = keys(param_9, group) < _14;
+            _27 = keys(param_9, group) < _14;
         }
         else
         {
-            _26 = in_columns;
+            _27 = in_columns;
         }
-        if (_26)
+        if (_27)
         {
             uint param_10 = i_3 / 4u;
             state->at[(((4u * keys(param_10, group)) + (i_3 % 4u)) * _15) + four] = S[i_3];

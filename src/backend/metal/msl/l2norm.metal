@@ -68,9 +68,9 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-float factor(thread const float& square, constant Push& v_176)
+float factor(thread const float& square, constant Push& v_3)
 {
-    return v_176.a.scale / sqrt(square + v_176.a.eps);
+    return v_3.a.scale / sqrt(square + v_3.a.eps);
 }
 
 static inline __attribute__((always_inline))
@@ -94,47 +94,47 @@ void k3_store4(thread const ulong& at, thread const uint& i, thread const uint& 
     }
 }
 
-kernel void l2norm(constant Push& v_176 [[buffer(0)]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]])
+kernel void l2norm(constant Push& v_3 [[buffer(0)]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]])
 {
     threadgroup float k3_slots[128];
-    uint _3 = gl_NumWorkGroups.x * gl_NumSubgroups;
+    uint _4 = gl_NumWorkGroups.x * gl_NumSubgroups;
     uint lane = 4u * gl_SubgroupInvocationID;
     uint width = 4u * gl_SubgroupSize;
-    uint _4 = (gl_WorkGroupID.x * gl_NumSubgroups) + gl_SubgroupID;
-    for (uint _step = _3, row = _4; row < v_176.a.rows; row += _step)
+    uint _5 = (gl_WorkGroupID.x * gl_NumSubgroups) + gl_SubgroupID;
+    for (uint _step = _4, row = _5; row < v_3.a.rows; row += _step)
     {
-        ulong at = (4ul * ulong(row)) * ulong(v_176.a.D);
-        ulong param = v_176.a.x + at;
+        ulong at = (4ul * ulong(row)) * ulong(v_3.a.D);
+        ulong param = v_3.a.x + at;
         uint param_1 = lane;
-        uint param_2 = v_176.a.D;
+        uint param_2 = v_3.a.D;
         float4 first = k3_load4(param, param_1, param_2);
         float4 first_weight = float4(1.0);
         float square = dot(first, first);
-        uint _5 = lane + width;
-        for (uint d = _5; d < v_176.a.D; d += width)
+        uint _6 = lane + width;
+        for (uint d = _6; d < v_3.a.D; d += width)
         {
-            ulong param_3 = v_176.a.x + at;
+            ulong param_3 = v_3.a.x + at;
             uint param_4 = d;
-            uint param_5 = v_176.a.D;
+            uint param_5 = v_3.a.D;
             float4 x = k3_load4(param_3, param_4, param_5);
             square += dot(x, x);
         }
         float param_6 = simd_sum(square);
-        float scale = factor(param_6, v_176);
-        ulong param_7 = v_176.a.y + at;
+        float scale = factor(param_6, v_3);
+        ulong param_7 = v_3.a.y + at;
         uint param_8 = lane;
-        uint param_9 = v_176.a.D;
+        uint param_9 = v_3.a.D;
         float4 param_10 = (first * scale) * first_weight;
         k3_store4(param_7, param_8, param_9, param_10);
-        uint _6 = lane + width;
-        for (uint d_1 = _6; d_1 < v_176.a.D; d_1 += width)
+        uint _7 = lane + width;
+        for (uint d_1 = _7; d_1 < v_3.a.D; d_1 += width)
         {
-            ulong param_11 = v_176.a.x + at;
+            ulong param_11 = v_3.a.x + at;
             uint param_12 = d_1;
-            uint param_13 = v_176.a.D;
-            ulong param_14 = v_176.a.y + at;
+            uint param_13 = v_3.a.D;
+            ulong param_14 = v_3.a.y + at;
             uint param_15 = d_1;
-            uint param_16 = v_176.a.D;
+            uint param_16 = v_3.a.D;
             float4 param_17 = (k3_load4(param_11, param_12, param_13) * scale) * float4(1.0);
             k3_store4(param_14, param_15, param_16, param_17);
         }

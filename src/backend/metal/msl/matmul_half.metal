@@ -81,11 +81,11 @@ kernel void matmul_half(constant Push& _2 [[buffer(0)]], uint gl_SubgroupID [[si
     float _3 = k3_group_max(param, k3_slots, gl_SubgroupID, gl_NumSubgroups);
     uint exponent = clamp(as_type<uint>(_3) >> uint(23), 15u, 254u);
     float down = as_type<float>((268u - exponent) << uint(23));
-    for (uint v_1 = gl_LocalInvocationID.x; v_1 < (_2.a.cols / 8u); v_1 += 256u)
+    for (uint v_4 = gl_LocalInvocationID.x; v_4 < (_2.a.cols / 8u); v_4 += 256u)
     {
-        float4 param_1 = x->at[2u * v_1] * down;
-        float4 param_2 = x->at[(2u * v_1) + 1u] * down;
-        half_row->at[v_1] = k3_halves(param_1, param_2);
+        float4 param_1 = x->at[2u * v_4] * down;
+        float4 param_2 = x->at[(2u * v_4) + 1u] * down;
+        half_row->at[v_4] = k3_halves(param_1, param_2);
     }
     if (gl_LocalInvocationID.x == 0u)
     {

@@ -217,44 +217,44 @@ constant uint _25 = THREADS;
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_25, 1u, 1u);
 
 static inline __attribute__((always_inline))
-k3_matmul_part part_of(thread const uint& block, constant Push& v_631, thread uint& gl_SubgroupInvocationID, thread uint& gl_SubgroupSize)
+k3_matmul_part part_of(thread const uint& block, constant Push& v_26, thread uint& gl_SubgroupInvocationID, thread uint& gl_SubgroupSize)
 {
-    if (v_631.a.n_parts == 1u)
+    if (v_26.a.n_parts == 1u)
     {
-        k3_matmul_part _26;
-        _26.w.data = v_631.a.only.w.data;
-        _26.w.scale = v_631.a.only.w.scale;
-        _26.w.rows = v_631.a.only.w.rows;
-        _26.w.cols = v_631.a.only.w.cols;
-        _26.w.row_bytes = v_631.a.only.w.row_bytes;
-        _26.w.scale_bytes = v_631.a.only.w.scale_bytes;
-        _26.y = v_631.a.only.y;
-        _26.stride = v_631.a.only.stride;
-        _26.first_block = v_631.a.only.first_block;
-        _26.first_row = v_631.a.only.first_row;
-        _26.pad = v_631.a.only.pad;
-        return _26;
+        k3_matmul_part _27;
+        _27.w.data = v_26.a.only.w.data;
+        _27.w.scale = v_26.a.only.w.scale;
+        _27.w.rows = v_26.a.only.w.rows;
+        _27.w.cols = v_26.a.only.w.cols;
+        _27.w.row_bytes = v_26.a.only.w.row_bytes;
+        _27.w.scale_bytes = v_26.a.only.w.scale_bytes;
+        _27.y = v_26.a.only.y;
+        _27.stride = v_26.a.only.stride;
+        _27.first_block = v_26.a.only.first_block;
+        _27.first_row = v_26.a.only.first_row;
+        _27.pad = v_26.a.only.pad;
+        return _27;
     }
     uint begun = 0u;
-    for (uint i = gl_SubgroupInvocationID; i < v_631.a.n_parts; i += gl_SubgroupSize)
+    for (uint i = gl_SubgroupInvocationID; i < v_26.a.n_parts; i += gl_SubgroupSize)
     {
-        begun += uint(int((reinterpret_cast<device Parts*>(v_631.a.parts))->at[i].first_block <= block));
+        begun += uint(int((reinterpret_cast<device Parts*>(v_26.a.parts))->at[i].first_block <= block));
     }
-    device Parts* _27 = reinterpret_cast<device Parts*>(v_631.a.parts);
-    uint _28 = simd_sum(begun) - 1u;
-    k3_matmul_part _29;
-    _29.w.data = _27->at[_28].w.data;
-    _29.w.scale = _27->at[_28].w.scale;
-    _29.w.rows = _27->at[_28].w.rows;
-    _29.w.cols = _27->at[_28].w.cols;
-    _29.w.row_bytes = _27->at[_28].w.row_bytes;
-    _29.w.scale_bytes = _27->at[_28].w.scale_bytes;
-    _29.y = _27->at[_28].y;
-    _29.stride = _27->at[_28].stride;
-    _29.first_block = _27->at[_28].first_block;
-    _29.first_row = _27->at[_28].first_row;
-    _29.pad = _27->at[_28].pad;
-    return _29;
+    device Parts* _28 = reinterpret_cast<device Parts*>(v_26.a.parts);
+    uint _29 = simd_sum(begun) - 1u;
+    k3_matmul_part _30;
+    _30.w.data = _28->at[_29].w.data;
+    _30.w.scale = _28->at[_29].w.scale;
+    _30.w.rows = _28->at[_29].w.rows;
+    _30.w.cols = _28->at[_29].w.cols;
+    _30.w.row_bytes = _28->at[_29].w.row_bytes;
+    _30.w.scale_bytes = _28->at[_29].w.scale_bytes;
+    _30.y = _28->at[_29].y;
+    _30.stride = _28->at[_29].stride;
+    _30.first_block = _28->at[_29].first_block;
+    _30.first_row = _28->at[_29].first_row;
+    _30.pad = _28->at[_29].pad;
+    return _30;
 }
 
 static inline __attribute__((always_inline))
@@ -291,10 +291,10 @@ unit load_unit(thread const ulong& row, thread const ulong& scale, thread const 
         if (_6)
         {
             u.low = uint4((reinterpret_cast<device U32x2*>(row))->at[3u * i], (reinterpret_cast<device U32x2*>(row))->at[(3u * i) + 1u]);
-            device U32x2* _30 = reinterpret_cast<device U32x2*>(row);
-            uint _31 = (3u * i) + 2u;
-            u.high.x = _30->at[_31].x;
-            u.high.y = _30->at[_31].y;
+            device U32x2* _31 = reinterpret_cast<device U32x2*>(row);
+            uint _32 = (3u * i) + 2u;
+            u.high.x = _31->at[_32].x;
+            u.high.y = _31->at[_32].y;
         }
         else
         {
@@ -324,13 +324,13 @@ unit load_unit(thread const ulong& row, thread const ulong& scale, thread const 
 }
 
 static inline __attribute__((always_inline))
-void stage(thread const uint& first, thread const uint& n, constant Push& v_631, thread uint3& gl_LocalInvocationID, threadgroup float4 (&x_shared)[2016])
+void stage(thread const uint& first, thread const uint& n, constant Push& v_26, thread uint3& gl_LocalInvocationID, threadgroup float4 (&x_shared)[2016])
 {
     for (uint t = 0u; t < T; t++)
     {
         for (uint v = gl_LocalInvocationID.x; v < (n / 4u); v += THREADS)
         {
-            x_shared[((t * PITCH) + v) + (v / 8u)] = (reinterpret_cast<device F32x4*>(v_631.a.x + (4ul * ((ulong(t) * ulong(v_631.a.cols)) + ulong(first)))))->at[v];
+            x_shared[((t * PITCH) + v) + (v / 8u)] = (reinterpret_cast<device F32x4*>(v_26.a.x + (4ul * ((ulong(t) * ulong(v_26.a.cols)) + ulong(first)))))->at[v];
         }
     }
 }
@@ -344,16 +344,16 @@ uint k3_byte_in(thread const uint& word, thread const ulong& at)
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _32;
+    uint _33;
     if (byte == 0u)
     {
-        _32 = 4194304u;
+        _33 = 4194304u;
     }
     else
     {
-        _32 = byte << uint(23);
+        _33 = byte << uint(23);
     }
-    return as_type<float>(_32);
+    return as_type<float>(_33);
 }
 
 static inline __attribute__((always_inline))
@@ -366,16 +366,16 @@ float scale_of(thread const unit& u, thread const ulong& scale, thread const uin
         uint param_2 = k3_byte_in(param, param_1);
         return k3_e8m0(param_2);
     }
-    float _33;
+    float _34;
     if (_13)
     {
-        _33 = as_type<float>(u.scale);
+        _34 = as_type<float>(u.scale);
     }
     else
     {
-        _33 = 1.0;
+        _34 = 1.0;
     }
-    return _33;
+    return _34;
 }
 
 static inline __attribute__((always_inline))
@@ -579,28 +579,28 @@ void decode_chunk(thread const unit& u, thread const uint& j, thread float4& fir
                         uint word = (3u * j) / 4u;
                         uint shift = (24u * j) % 32u;
                         uint next = word + 1u;
-                        uint _34;
+                        uint _35;
                         if (word < 4u)
                         {
-                            _34 = u.low[word];
+                            _35 = u.low[word];
                         }
                         else
                         {
-                            _34 = u.high[word - 4u];
+                            _35 = u.high[word - 4u];
                         }
-                        uint bits = _34 >> shift;
+                        uint bits = _35 >> shift;
                         if (shift > 8u)
                         {
-                            uint _35;
+                            uint _36;
                             if (next < 4u)
                             {
-                                _35 = u.low[next];
+                                _36 = u.low[next];
                             }
                             else
                             {
-                                _35 = u.high[next - 4u];
+                                _36 = u.high[next - 4u];
                             }
-                            bits |= (_35 << (32u - shift));
+                            bits |= (_36 << (32u - shift));
                         }
                         uint param_12 = TYPE;
                         uint4 param_13 = uint4(bits);
@@ -654,9 +654,9 @@ void add_unit(thread const spvUnsafeArray<unit, 4>& u, thread const spvUnsafeArr
     float4 param_2;
     float4 param_3;
     spvUnsafeArray<float4, 8> x_sum;
-    float4 _36;
-    spvUnsafeArray<float4, 32> four;
     float4 _37;
+    spvUnsafeArray<float4, 32> four;
+    float4 _38;
     for (uint j = 0u; j < _24; j++)
     {
         for (uint r = 0u; r < R; r++)
@@ -676,45 +676,45 @@ void add_unit(thread const spvUnsafeArray<unit, 4>& u, thread const spvUnsafeArr
             {
                 if (j == 0u)
                 {
-                    _36 = x0 + x1;
+                    _37 = x0 + x1;
                 }
                 else
                 {
-                    _36 = x_sum[t] + (x0 + x1);
+                    _37 = x_sum[t] + (x0 + x1);
                 }
-                x_sum[t] = _36;
+                x_sum[t] = _37;
             }
             for (uint r_1 = 0u; r_1 < R; r_1++)
             {
                 uint i = (r_1 * 8u) + t;
                 if (j == 0u)
                 {
-                    _37 = first[r_1] * x0;
+                    _38 = first[r_1] * x0;
                 }
                 else
                 {
-                    _37 = fma(first[r_1], x0, four[i]);
+                    _38 = fma(first[r_1], x0, four[i]);
                 }
-                four[i] = _37;
+                four[i] = _38;
                 four[i] = fma(second[r_1], x1, four[i]);
             }
         }
     }
-    float _38;
+    float _39;
     for (uint r_2 = 0u; r_2 < R; r_2++)
     {
         for (uint t_1 = 0u; t_1 < T; t_1++)
         {
             if (IS_UINT4)
             {
-                _38 = 16777216.0;
+                _39 = 16777216.0;
             }
             else
             {
                 uint param_4 = TYPE;
-                _38 = k3_unit(param_4);
+                _39 = k3_unit(param_4);
             }
-            float4 p = four[(r_2 * 8u) + t_1] * _38;
+            float4 p = four[(r_2 * 8u) + t_1] * _39;
             if (IS_UINT4)
             {
                 p -= (x_sum[t_1] * 8.0);
@@ -755,26 +755,26 @@ static inline __attribute__((always_inline))
 float k3_row_scale(thread const uint& type, thread const ulong& scale)
 {
     uint param = type;
-    float _39;
+    float _40;
     if (k3_type_scales_rows(param))
     {
         ulong param_1 = scale;
-        _39 = k3_load_f32(param_1);
+        _40 = k3_load_f32(param_1);
     }
     else
     {
-        _39 = 1.0;
+        _40 = 1.0;
     }
-    return _39;
+    return _40;
 }
 
 static inline __attribute__((always_inline))
-void block_of_rows(thread uint& block, thread const bool& is_first, constant Push& v_631, thread uint& gl_SubgroupInvocationID, thread uint& gl_SubgroupSize, thread uint3& gl_LocalInvocationID, threadgroup float4 (&x_shared)[2016])
+void block_of_rows(thread uint& block, thread const bool& is_first, constant Push& v_26, thread uint& gl_SubgroupInvocationID, thread uint& gl_SubgroupSize, thread uint3& gl_LocalInvocationID, threadgroup float4 (&x_shared)[2016])
 {
-    bool live = block < v_631.a.blocks;
-    block = min(block, (v_631.a.blocks - 1u));
+    bool live = block < v_26.a.blocks;
+    block = min(block, (v_26.a.blocks - 1u));
     uint param = block;
-    k3_matmul_part part = part_of(param, v_631, gl_SubgroupInvocationID, gl_SubgroupSize);
+    k3_matmul_part part = part_of(param, v_26, gl_SubgroupInvocationID, gl_SubgroupSize);
     k3_mat_args w = part.w;
     uint row = (block - part.first_block) * R;
     spvUnsafeArray<ulong, 4> codes;
@@ -796,9 +796,9 @@ void block_of_rows(thread uint& block, thread const bool& is_first, constant Pus
     spvUnsafeArray<unit, 4> next;
     spvUnsafeArray<unit, 4> now;
     spvUnsafeArray<float, 4> scale;
-    for (uint first = 0u; first < v_631.a.cols; first += SECTION)
+    for (uint first = 0u; first < v_26.a.cols; first += SECTION)
     {
-        uint n = min(SECTION, (v_631.a.cols - first));
+        uint n = min(SECTION, (v_26.a.cols - first));
         uint from = first / UNIT;
         uint units = n / UNIT;
         uint at = gl_SubgroupInvocationID;
@@ -809,12 +809,12 @@ void block_of_rows(thread uint& block, thread const bool& is_first, constant Pus
             uint param_7 = from + min(at, (units - 1u));
             next[r_1] = load_unit(param_5, param_6, param_7);
         }
-        if ((v_631.a.cols > SECTION) || is_first)
+        if ((v_26.a.cols > SECTION) || is_first)
         {
             threadgroup_barrier(mem_flags::mem_threadgroup);
             uint param_8 = first;
             uint param_9 = n;
-            stage(param_8, param_9, v_631, gl_LocalInvocationID, x_shared);
+            stage(param_8, param_9, v_26, gl_LocalInvocationID, x_shared);
             threadgroup_barrier(mem_flags::mem_threadgroup);
         }
         for (; at < units; at += gl_SubgroupSize)
@@ -847,26 +847,26 @@ void block_of_rows(thread uint& block, thread const bool& is_first, constant Pus
         for (uint t_1 = 0u; t_1 < T; t_1++)
         {
             float y = simd_sum(sum[(r_3 * 8u) + t_1]);
-            bool _40;
+            bool _41;
             if (live)
             {
-                bool _41 = simd_is_first();
-                _40 = _41;
+                bool _42 = simd_is_first();
+                _41 = _42;
             }
             else
             {
-                _40 = live;
+                _41 = live;
             }
-            bool _42;
-            if (_40)
+            bool _43;
+            if (_41)
             {
-                _42 = (row + r_3) < w.rows;
+                _43 = (row + r_3) < w.rows;
             }
             else
             {
-                _42 = _40;
+                _43 = _41;
             }
-            if (_42)
+            if (_43)
             {
                 uint param_20 = TYPE;
                 ulong param_21 = scales[r_3];
@@ -876,16 +876,16 @@ void block_of_rows(thread uint& block, thread const bool& is_first, constant Pus
     }
 }
 
-kernel void matmul_rows(constant Push& v_631 [[buffer(0)]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]])
+kernel void matmul_rows(constant Push& v_26 [[buffer(0)]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]])
 {
     threadgroup float4 x_shared[2016];
     threadgroup float k3_slots[128];
-    uint groups = ((v_631.a.blocks + gl_NumSubgroups) - 1u) / gl_NumSubgroups;
+    uint groups = ((v_26.a.blocks + gl_NumSubgroups) - 1u) / gl_NumSubgroups;
     for (uint g = gl_WorkGroupID.x; g < groups; g += gl_NumWorkGroups.x)
     {
         uint param = (g * gl_NumSubgroups) + gl_SubgroupID;
         bool param_1 = g == gl_WorkGroupID.x;
-        block_of_rows(param, param_1, v_631, gl_SubgroupInvocationID, gl_SubgroupSize, gl_LocalInvocationID, x_shared);
+        block_of_rows(param, param_1, v_26, gl_SubgroupInvocationID, gl_SubgroupSize, gl_LocalInvocationID, x_shared);
     }
 }
 

@@ -157,44 +157,44 @@ struct F32
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
 
 static inline __attribute__((always_inline))
-k3_matmul_part part_of(thread const uint& block, constant Push& v_413, thread uint& gl_SubgroupInvocationID, thread uint& gl_SubgroupSize)
+k3_matmul_part part_of(thread const uint& block, constant Push& v_3, thread uint& gl_SubgroupInvocationID, thread uint& gl_SubgroupSize)
 {
-    if (v_413.a.n_parts == 1u)
+    if (v_3.a.n_parts == 1u)
     {
-        k3_matmul_part _3;
-        _3.w.data = v_413.a.only.w.data;
-        _3.w.scale = v_413.a.only.w.scale;
-        _3.w.rows = v_413.a.only.w.rows;
-        _3.w.cols = v_413.a.only.w.cols;
-        _3.w.row_bytes = v_413.a.only.w.row_bytes;
-        _3.w.scale_bytes = v_413.a.only.w.scale_bytes;
-        _3.y = v_413.a.only.y;
-        _3.stride = v_413.a.only.stride;
-        _3.first_block = v_413.a.only.first_block;
-        _3.first_row = v_413.a.only.first_row;
-        _3.pad = v_413.a.only.pad;
-        return _3;
+        k3_matmul_part _4;
+        _4.w.data = v_3.a.only.w.data;
+        _4.w.scale = v_3.a.only.w.scale;
+        _4.w.rows = v_3.a.only.w.rows;
+        _4.w.cols = v_3.a.only.w.cols;
+        _4.w.row_bytes = v_3.a.only.w.row_bytes;
+        _4.w.scale_bytes = v_3.a.only.w.scale_bytes;
+        _4.y = v_3.a.only.y;
+        _4.stride = v_3.a.only.stride;
+        _4.first_block = v_3.a.only.first_block;
+        _4.first_row = v_3.a.only.first_row;
+        _4.pad = v_3.a.only.pad;
+        return _4;
     }
     uint begun = 0u;
-    for (uint i = gl_SubgroupInvocationID; i < v_413.a.n_parts; i += gl_SubgroupSize)
+    for (uint i = gl_SubgroupInvocationID; i < v_3.a.n_parts; i += gl_SubgroupSize)
     {
-        begun += uint(int((reinterpret_cast<device Parts*>(v_413.a.parts))->at[i].first_block <= block));
+        begun += uint(int((reinterpret_cast<device Parts*>(v_3.a.parts))->at[i].first_block <= block));
     }
-    device Parts* _4 = reinterpret_cast<device Parts*>(v_413.a.parts);
-    uint _5 = simd_sum(begun) - 1u;
-    k3_matmul_part _6;
-    _6.w.data = _4->at[_5].w.data;
-    _6.w.scale = _4->at[_5].w.scale;
-    _6.w.rows = _4->at[_5].w.rows;
-    _6.w.cols = _4->at[_5].w.cols;
-    _6.w.row_bytes = _4->at[_5].w.row_bytes;
-    _6.w.scale_bytes = _4->at[_5].w.scale_bytes;
-    _6.y = _4->at[_5].y;
-    _6.stride = _4->at[_5].stride;
-    _6.first_block = _4->at[_5].first_block;
-    _6.first_row = _4->at[_5].first_row;
-    _6.pad = _4->at[_5].pad;
-    return _6;
+    device Parts* _5 = reinterpret_cast<device Parts*>(v_3.a.parts);
+    uint _6 = simd_sum(begun) - 1u;
+    k3_matmul_part _7;
+    _7.w.data = _5->at[_6].w.data;
+    _7.w.scale = _5->at[_6].w.scale;
+    _7.w.rows = _5->at[_6].w.rows;
+    _7.w.cols = _5->at[_6].w.cols;
+    _7.w.row_bytes = _5->at[_6].w.row_bytes;
+    _7.w.scale_bytes = _5->at[_6].w.scale_bytes;
+    _7.y = _5->at[_6].y;
+    _7.stride = _5->at[_6].stride;
+    _7.first_block = _5->at[_6].first_block;
+    _7.first_row = _5->at[_6].first_row;
+    _7.pad = _5->at[_6].pad;
+    return _7;
 }
 
 static inline __attribute__((always_inline))
@@ -252,16 +252,16 @@ uint k3_load_byte(thread const ulong& at)
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _7;
+    uint _8;
     if (byte == 0u)
     {
-        _7 = 4194304u;
+        _8 = 4194304u;
     }
     else
     {
-        _7 = byte << uint(23);
+        _8 = byte << uint(23);
     }
-    return as_type<float>(_7);
+    return as_type<float>(_8);
 }
 
 static inline __attribute__((always_inline))
@@ -300,17 +300,17 @@ float k3_code(thread const uint& type, thread const ulong& row, thread const ulo
             ulong param_5 = row + ulong(col / 2u);
             uint param_6 = 1u;
             float value = float(extract_bits(k3_load(param_5, param_6), uint(int(col % 2u) * 4), uint(4))) - 8.0;
-            float _8;
+            float _9;
             if (type == 3u)
             {
-                _8 = value;
+                _9 = value;
             }
             else
             {
                 ulong param_7 = scale + (4ul * ulong(col / 64u));
-                _8 = value * k3_load_f32(param_7);
+                _9 = value * k3_load_f32(param_7);
             }
-            return _8;
+            return _9;
         }
         case 5u:
         {
@@ -350,29 +350,29 @@ static inline __attribute__((always_inline))
 float k3_row_scale(thread const uint& type, thread const ulong& scale)
 {
     uint param = type;
-    float _9;
+    float _10;
     if (k3_type_scales_rows(param))
     {
         ulong param_1 = scale;
-        _9 = k3_load_f32(param_1);
+        _10 = k3_load_f32(param_1);
     }
     else
     {
-        _9 = 1.0;
+        _10 = 1.0;
     }
-    return _9;
+    return _10;
 }
 
-kernel void matmul_tile(constant Push& v_413 [[buffer(0)]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
+kernel void matmul_tile(constant Push& v_3 [[buffer(0)]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
 {
     threadgroup float4 w_tile[272];
     threadgroup float x_tile[1040];
     threadgroup float k3_slots[128];
-    uint t_tiles = ((v_413.a.T + _1) - 1u) / _2;
+    uint t_tiles = ((v_3.a.T + _1) - 1u) / _2;
     uint block = gl_WorkGroupID.x / t_tiles;
     uint t0 = ((gl_WorkGroupID.x % t_tiles) * 16u) * Q;
     uint param = block;
-    k3_matmul_part part = part_of(param, v_413, gl_SubgroupInvocationID, gl_SubgroupSize);
+    k3_matmul_part part = part_of(param, v_3, gl_SubgroupInvocationID, gl_SubgroupSize);
     k3_mat_args w = part.w;
     uint r0 = (block - part.first_block) * 64u;
     uint low = gl_LocalInvocationID.x % 16u;
@@ -382,13 +382,13 @@ kernel void matmul_tile(constant Push& v_413 [[buffer(0)]], uint gl_SubgroupInvo
     {
         sum[q] = float4(0.0);
     }
-    float _10;
+    float _11;
     spvUnsafeArray<float4, 4> tile_sum;
-    for (uint c0 = 0u; c0 < v_413.a.cols; c0 += 16u)
+    for (uint c0 = 0u; c0 < v_3.a.cols; c0 += 16u)
     {
         uint col = c0 + low;
         float4 four = float4(0.0);
-        if (col < v_413.a.cols)
+        if (col < v_3.a.cols)
         {
             for (uint i = 0u; i < 4u; i++)
             {
@@ -407,16 +407,16 @@ kernel void matmul_tile(constant Push& v_413 [[buffer(0)]], uint gl_SubgroupInvo
         w_tile[(low * 17u) + high] = four;
         for (uint q_1 = 0u; q_1 < Q; q_1++)
         {
-            uint t = min(((t0 + (Q * high)) + q_1), (v_413.a.T - 1u));
-            if (col < v_413.a.cols)
+            uint t = min(((t0 + (Q * high)) + q_1), (v_3.a.T - 1u));
+            if (col < v_3.a.cols)
             {
-                _10 = (reinterpret_cast<device F32*>(v_413.a.x + (4ul * (ulong(t) * ulong(v_413.a.cols)))))->at[col];
+                _11 = (reinterpret_cast<device F32*>(v_3.a.x + (4ul * (ulong(t) * ulong(v_3.a.cols)))))->at[col];
             }
             else
             {
-                _10 = 0.0;
+                _11 = 0.0;
             }
-            x_tile[((low * 65u) + (Q * high)) + q_1] = _10;
+            x_tile[((low * 65u) + (Q * high)) + q_1] = _11;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint q_2 = 0u; q_2 < Q; q_2++)
@@ -452,7 +452,7 @@ kernel void matmul_tile(constant Push& v_413 [[buffer(0)]], uint gl_SubgroupInvo
         for (uint q_5 = 0u; q_5 < Q; q_5++)
         {
             uint t_1 = (t0 + (Q * high)) + q_5;
-            if (t_1 < v_413.a.T)
+            if (t_1 < v_3.a.T)
             {
                 (reinterpret_cast<device F32*>(part.y + ((4ul * ulong(t_1)) * ulong(part.stride))))->at[row_1] = sum[q_5][i_1] * scale;
             }

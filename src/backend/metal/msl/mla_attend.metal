@@ -264,9 +264,9 @@ uint k3_load(thread const ulong& at, thread const uint& bytes)
 }
 
 static inline __attribute__((always_inline))
-float4 cache4(thread const k3_tile& tile, thread const uint& s, thread const uint& four, constant Push& v_321)
+float4 cache4(thread const k3_tile& tile, thread const uint& s, thread const uint& four, constant Push& v_8)
 {
-    uint width = v_321.a.kv + v_321.a.rope;
+    uint width = v_8.a.kv + v_8.a.rope;
     ulong row = tile.run.cache + ((_2 * ulong(width)) * ulong(s));
     float4 x = float4(0.0);
     if (_3)
@@ -285,33 +285,33 @@ float4 cache4(thread const k3_tile& tile, thread const uint& s, thread const uin
         return float4(k3_bf16x2(param), k3_bf16x2(param_1));
     }
     uint c = 4u * four;
-    float _8;
+    float _9;
     uint i = 0u;
     for (;;)
     {
-        bool _9 = i < 4u;
-        bool _10;
-        if (_9)
+        bool _10 = i < 4u;
+        bool _11;
+        if (_10)
         {
-            _10 = (c + i) < width;
+            _11 = (c + i) < width;
         }
         else
         {
-            _10 = _9;
+            _11 = _10;
         }
-        if (_10)
+        if (_11)
         {
             if (_5)
             {
                 ulong param_2 = row + (2ul * ulong(c + i));
                 uint param_3 = 2u;
-                _8 = as_type<float>(k3_load(param_2, param_3) << uint(16));
+                _9 = as_type<float>(k3_load(param_2, param_3) << uint(16));
             }
             else
             {
-                _8 = (reinterpret_cast<device F32*>(row))->at[c + i];
+                _9 = (reinterpret_cast<device F32*>(row))->at[c + i];
             }
-            x[i] = _8;
+            x[i] = _9;
             i++;
             continue;
         }
@@ -324,11 +324,11 @@ float4 cache4(thread const k3_tile& tile, thread const uint& s, thread const uin
 }
 
 static inline __attribute__((always_inline))
-float score_of(thread const k3_tile& tile, thread const uint& base, thread const uint& i, thread const uint& n, thread uint3& gl_LocalInvocationID, constant Push& v_321, threadgroup float4 (&queries)[528], threadgroup float4 (&rows)[528])
+float score_of(thread const k3_tile& tile, thread const uint& base, thread const uint& i, thread const uint& n, thread uint3& gl_LocalInvocationID, constant Push& v_8, threadgroup float4 (&queries)[528], threadgroup float4 (&rows)[528])
 {
-    uint fours = v_321.a.query_stride / 4u;
+    uint fours = v_8.a.query_stride / 4u;
     float score = 0.0;
-    float4 _11;
+    float4 _12;
     for (uint first = 0u; first < fours; first += 32u)
     {
         uint most = min(32u, (fours - first));
@@ -339,22 +339,22 @@ float score_of(thread const k3_tile& tile, thread const uint& base, thread const
             if (four < most)
             {
                 k3_tile param = tile;
-                uint param_1 = v_321.a.heads;
+                uint param_1 = v_8.a.heads;
                 uint param_2 = min(row, (tile.n - 1u));
                 uint pair = k3_tile_pair(param, param_1, param_2);
-                queries[(row * 33u) + four] = (reinterpret_cast<device F32x4*>(v_321.a.query + ((4ul * ulong(pair)) * ulong(v_321.a.query_stride))))->at[first + four];
+                queries[(row * 33u) + four] = (reinterpret_cast<device F32x4*>(v_8.a.query + ((4ul * ulong(pair)) * ulong(v_8.a.query_stride))))->at[first + four];
                 if ((base + row) < tile.end)
                 {
                     k3_tile param_3 = tile;
                     uint param_4 = base + row;
                     uint param_5 = first + four;
-                    _11 = cache4(param_3, param_4, param_5, v_321);
+                    _12 = cache4(param_3, param_4, param_5, v_8);
                 }
                 else
                 {
-                    _11 = float4(0.0);
+                    _12 = float4(0.0);
                 }
-                rows[(row * 33u) + four] = _11;
+                rows[(row * 33u) + four] = _12;
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -368,14 +368,14 @@ float score_of(thread const k3_tile& tile, thread const uint& base, thread const
 }
 
 static inline __attribute__((always_inline))
-void add_rows(thread const k3_tile& tile, thread const uint& base, thread const uint& n, thread const uint& four, thread const uint& first, thread const bool& all_seen, constant Push& v_321, threadgroup float4 (&weights)[64], thread spvUnsafeArray<float4, 8>& context)
+void add_rows(thread const k3_tile& tile, thread const uint& base, thread const uint& n, thread const uint& four, thread const uint& first, thread const bool& all_seen, constant Push& v_8, threadgroup float4 (&weights)[64], thread spvUnsafeArray<float4, 8>& context)
 {
     for (uint s = 0u; s < n; s++)
     {
         k3_tile param = tile;
         uint param_1 = base + s;
         uint param_2 = four;
-        float4 x = cache4(param, param_1, param_2, v_321);
+        float4 x = cache4(param, param_1, param_2, v_8);
         for (uint i = 0u; i < 8u; i++)
         {
             float weight = ((threadgroup float*)&weights[(((s * 16u) + first) + i) / 4u])[i % 4u];
@@ -387,7 +387,7 @@ void add_rows(thread const k3_tile& tile, thread const uint& base, thread const 
     }
 }
 
-kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
+kernel void mla_attend(constant Push& v_8 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
 {
     threadgroup uint k3_tile_run;
     threadgroup float4 queries[528];
@@ -397,49 +397,49 @@ kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID 
     threadgroup float keep[16];
     threadgroup float k3_slots[128];
     k3_mla_attend_args param;
-    param.query = v_321.a.query;
-    param.context = v_321.a.context;
-    param.stats = v_321.a.stats;
-    param.runs.table = v_321.a.runs.table;
-    param.runs.only.cache = v_321.a.runs.only.cache;
-    param.runs.only.pos = v_321.a.runs.only.pos;
-    param.runs.only.row = v_321.a.runs.only.row;
-    param.runs.only.n = v_321.a.runs.only.n;
-    param.runs.only.first = v_321.a.runs.only.first;
-    param.runs.n = v_321.a.runs.n;
-    param.runs.pad = v_321.a.runs.pad;
-    param.heads = v_321.a.heads;
-    param.kv = v_321.a.kv;
-    param.rope = v_321.a.rope;
-    param.pairs = v_321.a.pairs;
-    param.query_stride = v_321.a.query_stride;
-    param.context_stride = v_321.a.context_stride;
-    param.parts = v_321.a.parts;
-    param.part_rows = v_321.a.part_rows;
+    param.query = v_8.a.query;
+    param.context = v_8.a.context;
+    param.stats = v_8.a.stats;
+    param.runs.table = v_8.a.runs.table;
+    param.runs.only.cache = v_8.a.runs.only.cache;
+    param.runs.only.pos = v_8.a.runs.only.pos;
+    param.runs.only.row = v_8.a.runs.only.row;
+    param.runs.only.n = v_8.a.runs.only.n;
+    param.runs.only.first = v_8.a.runs.only.first;
+    param.runs.n = v_8.a.runs.n;
+    param.runs.pad = v_8.a.runs.pad;
+    param.heads = v_8.a.heads;
+    param.kv = v_8.a.kv;
+    param.rope = v_8.a.rope;
+    param.pairs = v_8.a.pairs;
+    param.query_stride = v_8.a.query_stride;
+    param.context_stride = v_8.a.context_stride;
+    param.parts = v_8.a.parts;
+    param.part_rows = v_8.a.part_rows;
     uint param_1 = 16u;
-    k3_tile _12 = k3_tile_of(param, param_1, gl_WorkGroupID, gl_LocalInvocationID, k3_tile_run);
-    k3_tile tile = _12;
+    k3_tile _13 = k3_tile_of(param, param_1, gl_WorkGroupID, gl_LocalInvocationID, k3_tile_run);
+    k3_tile tile = _13;
     uint me = gl_LocalInvocationID.x;
     uint n = me % 16u;
     uint i = me / 16u;
     uint four = (gl_WorkGroupID.z * 128u) + (me % 128u);
     uint first = (me / 128u) * 8u;
     spvUnsafeArray<float4, 8> context;
-    uint _13;
+    uint _14;
     if (i < tile.n)
     {
         k3_tile param_2 = tile;
-        uint param_3 = v_321.a.heads;
+        uint param_3 = v_8.a.heads;
         uint param_4 = i;
-        _13 = k3_tile_limit(param_2, param_3, param_4);
+        _14 = k3_tile_limit(param_2, param_3, param_4);
     }
     else
     {
-        _13 = 0u;
+        _14 = 0u;
     }
-    uint limit = _13;
+    uint limit = _14;
     k3_tile param_5 = tile;
-    uint param_6 = v_321.a.heads;
+    uint param_6 = v_8.a.heads;
     uint param_7 = 0u;
     uint least = k3_tile_limit(param_5, param_6, param_7);
     float reference = -3.0000000054977557577780399428115e+38;
@@ -448,16 +448,16 @@ kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID 
     {
         context[k] = float4(0.0);
     }
-    float _14;
     float _15;
+    float _16;
     for (uint base = tile.begin; base < tile.end; base += 16u)
     {
         k3_tile param_8 = tile;
         uint param_9 = base;
         uint param_10 = i;
         uint param_11 = n;
-        float _16 = score_of(param_8, param_9, param_10, param_11, gl_LocalInvocationID, v_321, queries, rows);
-        float score = _16;
+        float _17 = score_of(param_8, param_9, param_10, param_11, gl_LocalInvocationID, v_8, queries, rows);
+        float score = _17;
         float most = reference;
         bool seen = (base + n) < limit;
         scores[me] = seen ? score : (-3.0000000054977557577780399428115e+38);
@@ -468,22 +468,22 @@ kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID 
         }
         if (most > reference)
         {
-            _14 = exp2(reference - most);
+            _15 = exp2(reference - most);
         }
         else
         {
-            _14 = 1.0;
+            _15 = 1.0;
         }
-        float kept = _14;
+        float kept = _15;
         if (seen)
         {
-            _15 = exp2(score - most);
+            _16 = exp2(score - most);
         }
         else
         {
-            _15 = 0.0;
+            _16 = 0.0;
         }
-        float weight = _15;
+        float weight = _16;
         sum = (sum * kept) + weight;
         reference = most;
         ((threadgroup float*)&weights[((n * 16u) + i) / 4u])[i % 4u] = weight;
@@ -492,7 +492,7 @@ kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID 
             keep[i] = kept;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        if ((4u * four) < v_321.a.context_stride)
+        if ((4u * four) < v_8.a.context_stride)
         {
             for (uint k_2 = 0u; k_2 < 8u; k_2++)
             {
@@ -506,7 +506,7 @@ kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID 
                 uint param_15 = four;
                 uint param_16 = first;
                 bool param_17 = true;
-                add_rows(param_12, param_13, param_14, param_15, param_16, param_17, v_321, weights, context);
+                add_rows(param_12, param_13, param_14, param_15, param_16, param_17, v_8, weights, context);
             }
             else
             {
@@ -516,7 +516,7 @@ kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID 
                 uint param_21 = four;
                 uint param_22 = first;
                 bool param_23 = false;
-                add_rows(param_18, param_19, param_20, param_21, param_22, param_23, v_321, weights, context);
+                add_rows(param_18, param_19, param_20, param_21, param_22, param_23, v_8, weights, context);
             }
         }
     }
@@ -529,57 +529,57 @@ kernel void mla_attend(constant Push& v_321 [[buffer(0)]], uint3 gl_WorkGroupID 
     }
     if (n == 0u)
     {
-        float _17;
-        if (v_321.a.parts == 1u)
+        float _18;
+        if (v_8.a.parts == 1u)
         {
-            _17 = 1.0 / total;
+            _18 = 1.0 / total;
         }
         else
         {
-            _17 = 1.0;
+            _18 = 1.0;
         }
-        keep[i] = _17;
+        keep[i] = _18;
         if (i < tile.n)
         {
             k3_tile param_24 = tile;
-            uint param_25 = v_321.a.heads;
+            uint param_25 = v_8.a.heads;
             uint param_26 = i;
-            (reinterpret_cast<device F32x2*>(v_321.a.stats + ((8ul * ulong(gl_WorkGroupID.y)) * ulong(v_321.a.pairs))))->at[k3_tile_pair(param_24, param_25, param_26)] = float2(reference, total);
+            (reinterpret_cast<device F32x2*>(v_8.a.stats + ((8ul * ulong(gl_WorkGroupID.y)) * ulong(v_8.a.pairs))))->at[k3_tile_pair(param_24, param_25, param_26)] = float2(reference, total);
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    bool _18 = tile.begin < tile.end;
-    bool _19;
-    if (_18)
+    bool _19 = tile.begin < tile.end;
+    bool _20;
+    if (_19)
     {
-        _19 = (4u * four) < v_321.a.context_stride;
+        _20 = (4u * four) < v_8.a.context_stride;
     }
     else
     {
-        _19 = _18;
+        _20 = _19;
     }
-    if (_19)
+    if (_20)
     {
         uint k_4 = 0u;
         for (;;)
         {
-            bool _20 = k_4 < 8u;
-            bool _21;
-            if (_20)
+            bool _21 = k_4 < 8u;
+            bool _22;
+            if (_21)
             {
-                _21 = (first + k_4) < tile.n;
+                _22 = (first + k_4) < tile.n;
             }
             else
             {
-                _21 = _20;
+                _22 = _21;
             }
-            if (_21)
+            if (_22)
             {
                 k3_tile param_27 = tile;
-                uint param_28 = v_321.a.heads;
+                uint param_28 = v_8.a.heads;
                 uint param_29 = first + k_4;
-                ulong pair = (ulong(gl_WorkGroupID.y) * ulong(v_321.a.pairs)) + ulong(k3_tile_pair(param_27, param_28, param_29));
-                (reinterpret_cast<device F32x4*>(v_321.a.context + ((4ul * pair) * ulong(v_321.a.context_stride))))->at[four] = context[k_4] * keep[first + k_4];
+                ulong pair = (ulong(gl_WorkGroupID.y) * ulong(v_8.a.pairs)) + ulong(k3_tile_pair(param_27, param_28, param_29));
+                (reinterpret_cast<device F32x4*>(v_8.a.context + ((4ul * pair) * ulong(v_8.a.context_stride))))->at[four] = context[k_4] * keep[first + k_4];
                 k_4++;
                 continue;
             }

@@ -181,36 +181,36 @@ ulong k3_scale_at(thread const k3_mat_args& m, thread const uint& row)
 }
 
 static inline __attribute__((always_inline))
-k3_row k3_row_of(thread uint& row, constant Push& v_636)
+k3_row k3_row_of(thread uint& row, constant Push& v_20)
 {
-    if (row < v_636.a.w.rows)
+    if (row < v_20.a.w.rows)
     {
         k3_mat_args param;
-        param.data = v_636.a.w.data;
-        param.scale = v_636.a.w.scale;
-        param.rows = v_636.a.w.rows;
-        param.cols = v_636.a.w.cols;
-        param.row_bytes = v_636.a.w.row_bytes;
-        param.scale_bytes = v_636.a.w.scale_bytes;
+        param.data = v_20.a.w.data;
+        param.scale = v_20.a.w.scale;
+        param.rows = v_20.a.w.rows;
+        param.cols = v_20.a.w.cols;
+        param.row_bytes = v_20.a.w.row_bytes;
+        param.scale_bytes = v_20.a.w.scale_bytes;
         uint param_1 = row;
         k3_mat_args param_2;
-        param_2.data = v_636.a.w.data;
-        param_2.scale = v_636.a.w.scale;
-        param_2.rows = v_636.a.w.rows;
-        param_2.cols = v_636.a.w.cols;
-        param_2.row_bytes = v_636.a.w.row_bytes;
-        param_2.scale_bytes = v_636.a.w.scale_bytes;
+        param_2.data = v_20.a.w.data;
+        param_2.scale = v_20.a.w.scale;
+        param_2.rows = v_20.a.w.rows;
+        param_2.cols = v_20.a.w.cols;
+        param_2.row_bytes = v_20.a.w.row_bytes;
+        param_2.scale_bytes = v_20.a.w.scale_bytes;
         uint param_3 = row;
         return k3_row{ k3_row_at(param, param_1), k3_scale_at(param_2, param_3) };
     }
-    device MlaParts* parts = reinterpret_cast<device MlaParts*>(v_636.a.parts);
+    device MlaParts* parts = reinterpret_cast<device MlaParts*>(v_20.a.parts);
     uint i = 0u;
-    row -= v_636.a.w.rows;
+    row -= v_20.a.w.rows;
     for (; row >= parts->at[i].rows; i++)
     {
         row -= parts->at[i].rows;
     }
-    return k3_row{ parts->at[i].data + (ulong(row) * ulong(v_636.a.w.row_bytes)), parts->at[i].scale + (ulong(row) * ulong(v_636.a.w.scale_bytes)) };
+    return k3_row{ parts->at[i].data + (ulong(row) * ulong(v_20.a.w.row_bytes)), parts->at[i].scale + (ulong(row) * ulong(v_20.a.w.scale_bytes)) };
 }
 
 static inline __attribute__((always_inline))
@@ -244,17 +244,17 @@ static inline __attribute__((always_inline))
 float k3_row_scale(thread const uint& type, thread const ulong& scale)
 {
     uint param = type;
-    float _20;
+    float _21;
     if (k3_type_scales_rows(param))
     {
         ulong param_1 = scale;
-        _20 = k3_load_f32(param_1);
+        _21 = k3_load_f32(param_1);
     }
     else
     {
-        _20 = 1.0;
+        _21 = 1.0;
     }
-    return _20;
+    return _21;
 }
 
 static inline __attribute__((always_inline))
@@ -266,29 +266,29 @@ float k3_scale_of(thread const k3_row& row)
 }
 
 static inline __attribute__((always_inline))
-void stage(thread const uint& h, thread const uint& t0, thread const uint& first, thread const uint& set, constant Push& v_636, thread uint3& gl_LocalInvocationID, threadgroup float4 (&q_shared)[2][256])
+void stage(thread const uint& h, thread const uint& t0, thread const uint& first, thread const uint& set, constant Push& v_20, thread uint3& gl_LocalInvocationID, threadgroup float4 (&q_shared)[2][256])
 {
     for (uint i = gl_LocalInvocationID.x; i < _18; i += 256u)
     {
         uint r = i % 128u;
         uint t = i / 128u;
         float q = 0.0;
-        bool _21 = (t0 + t) < v_636.a.T;
-        bool _22;
-        if (_21)
+        bool _22 = (t0 + t) < v_20.a.T;
+        bool _23;
+        if (_22)
         {
-            _22 = (first + r) < v_636.a.nope;
+            _23 = (first + r) < v_20.a.nope;
         }
         else
         {
-            _22 = _21;
+            _23 = _22;
         }
-        if (_22)
+        if (_23)
         {
-            uint param = ((h * (v_636.a.nope + v_636.a.v)) + first) + r;
-            k3_row _23 = k3_row_of(param, v_636);
-            k3_row param_1 = _23;
-            q = ((reinterpret_cast<device F32*>(v_636.a.x + ((4ul * ulong(((t0 + t) * v_636.a.heads) + h)) * ulong(v_636.a.nope + v_636.a.rope))))->at[first + r] * v_636.a.scale) * k3_scale_of(param_1);
+            uint param = ((h * (v_20.a.nope + v_20.a.v)) + first) + r;
+            k3_row _24 = k3_row_of(param, v_20);
+            k3_row param_1 = _24;
+            q = ((reinterpret_cast<device F32*>(v_20.a.x + ((4ul * ulong(((t0 + t) * v_20.a.heads) + h)) * ulong(v_20.a.nope + v_20.a.rope))))->at[first + r] * v_20.a.scale) * k3_scale_of(param_1);
         }
         ((threadgroup float*)&q_shared[set][(r * 2u) + (t / 4u)])[t % 4u] = q;
     }
@@ -381,16 +381,16 @@ uint k3_load_byte(thread const ulong& at)
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _24;
+    uint _25;
     if (byte == 0u)
     {
-        _24 = 4194304u;
+        _25 = 4194304u;
     }
     else
     {
-        _24 = byte << uint(23);
+        _25 = byte << uint(23);
     }
-    return as_type<float>(_24);
+    return as_type<float>(_25);
 }
 
 static inline __attribute__((always_inline))
@@ -427,17 +427,17 @@ float k3_code(thread const uint& type, thread const ulong& row, thread const ulo
             ulong param_5 = row + ulong(col / 2u);
             uint param_6 = 1u;
             float value = float(extract_bits(k3_load(param_5, param_6), uint(int(col % 2u) * 4), uint(4))) - 8.0;
-            float _25;
+            float _26;
             if (type == 3u)
             {
-                _25 = value;
+                _26 = value;
             }
             else
             {
                 ulong param_7 = scale + (4ul * ulong(col / 64u));
-                _25 = value * k3_load_f32(param_7);
+                _26 = value * k3_load_f32(param_7);
             }
-            return _25;
+            return _26;
         }
         case 5u:
         {
@@ -468,7 +468,7 @@ float k3_code(thread const uint& type, thread const ulong& row, thread const ulo
 }
 
 static inline __attribute__((always_inline))
-float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push& v_636)
+float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push& v_20)
 {
     float4 w = float4(0.0);
     if (_3)
@@ -487,32 +487,32 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
         uint param_2 = (reinterpret_cast<device U32*>(row.codes))->at[c / 4u];
         return k3_int8x4(param_2);
     }
-    bool _26;
+    bool _27;
     if (_10)
     {
-        _26 = _13;
+        _27 = _13;
     }
     else
     {
-        _26 = _10;
+        _27 = _10;
     }
-    if (_26)
+    if (_27)
     {
         uint param_3 = (reinterpret_cast<device U32*>(row.codes))->at[c / 8u] >> ((c % 8u) * 4u);
         uint param_4 = 4u;
         float param_5 = 8.0;
         w = k3_small4(param_3, param_4, param_5);
-        float4 _27;
+        float4 _28;
         if (_14)
         {
-            _27 = w;
+            _28 = w;
         }
         else
         {
             ulong param_6 = row.scale + (4ul * ulong(c / 64u));
-            _27 = w * k3_load_f32(param_6);
+            _28 = w * k3_load_f32(param_6);
         }
-        return _27;
+        return _28;
     }
     if (_17)
     {
@@ -528,7 +528,7 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
     }
     for (uint i = 0u; i < 4u; i++)
     {
-        if ((c + i) < v_636.a.kv)
+        if ((c + i) < v_20.a.kv)
         {
             uint param_12 = TYPE;
             ulong param_13 = row.codes;
@@ -541,43 +541,43 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
 }
 
 static inline __attribute__((always_inline))
-ulong query_at(thread const uint& h, thread const uint& t, constant Push& v_636)
+ulong query_at(thread const uint& h, thread const uint& t, constant Push& v_20)
 {
-    return v_636.a.y + ((4ul * ((ulong(t) * ulong(v_636.a.heads)) + ulong(h))) * ulong(v_636.a.stride));
+    return v_20.a.y + ((4ul * ((ulong(t) * ulong(v_20.a.heads)) + ulong(h))) * ulong(v_20.a.stride));
 }
 
 static inline __attribute__((always_inline))
-void copy_rope(thread const uint& h, thread const uint& t0, constant Push& v_636, thread uint3& gl_LocalInvocationID)
+void copy_rope(thread const uint& h, thread const uint& t0, constant Push& v_20, thread uint3& gl_LocalInvocationID)
 {
-    uint n = v_636.a.stride - v_636.a.kv;
-    float _28;
+    uint n = v_20.a.stride - v_20.a.kv;
+    float _29;
     for (uint i = gl_LocalInvocationID.x; i < (ROWS * n); i += 256u)
     {
         uint t = t0 + (i / n);
         uint d = i % n;
-        if (t < v_636.a.T)
+        if (t < v_20.a.T)
         {
             uint param = h;
             uint param_1 = t;
-            if (d < v_636.a.rope)
+            if (d < v_20.a.rope)
             {
-                _28 = v_636.a.scale * (reinterpret_cast<device F32*>(v_636.a.x + ((4ul * ulong((t * v_636.a.heads) + h)) * ulong(v_636.a.nope + v_636.a.rope))))->at[v_636.a.nope + d];
+                _29 = v_20.a.scale * (reinterpret_cast<device F32*>(v_20.a.x + ((4ul * ulong((t * v_20.a.heads) + h)) * ulong(v_20.a.nope + v_20.a.rope))))->at[v_20.a.nope + d];
             }
             else
             {
-                _28 = 0.0;
+                _29 = 0.0;
             }
-            (reinterpret_cast<device F32*>(query_at(param, param_1, v_636)))->at[v_636.a.kv + d] = _28;
+            (reinterpret_cast<device F32*>(query_at(param, param_1, v_20)))->at[v_20.a.kv + d] = _29;
         }
     }
 }
 
-kernel void mla_attend_query(constant Push& v_636 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void mla_attend_query(constant Push& v_20 [[buffer(0)]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float4 q_shared[2][256];
     threadgroup float4 sums[2][256];
     threadgroup float k3_slots[128];
-    uint blocks = gl_NumWorkGroups.x / v_636.a.heads;
+    uint blocks = gl_NumWorkGroups.x / v_20.a.heads;
     uint h = gl_WorkGroupID.x / blocks;
     uint block = gl_WorkGroupID.x % blocks;
     uint quad = gl_LocalInvocationID.x % QUADS;
@@ -590,38 +590,38 @@ kernel void mla_attend_query(constant Push& v_636 [[buffer(0)]], uint3 gl_LocalI
         sum[t] = float4(0.0);
     }
     spvUnsafeArray<float4, 8> w;
-    for (uint first = 0u; first < v_636.a.nope; first += 128u)
+    for (uint first = 0u; first < v_20.a.nope; first += 128u)
     {
         uint set = (first / 128u) % 2u;
         uint param = h;
         uint param_1 = t0;
         uint param_2 = first;
         uint param_3 = set;
-        stage(param, param_1, param_2, param_3, v_636, gl_LocalInvocationID, q_shared);
+        stage(param, param_1, param_2, param_3, v_20, gl_LocalInvocationID, q_shared);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        uint n = min(128u, (v_636.a.nope - first));
+        uint n = min(128u, (v_20.a.nope - first));
         uint r = slice;
         for (;;)
         {
-            bool _29 = r < n;
-            bool _30;
-            if (_29)
+            bool _30 = r < n;
+            bool _31;
+            if (_30)
             {
-                _30 = c < v_636.a.kv;
+                _31 = c < v_20.a.kv;
             }
             else
             {
-                _30 = _29;
+                _31 = _30;
             }
-            if (_30)
+            if (_31)
             {
                 for (uint i = 0u; i < 8u; i++)
                 {
-                    uint param_4 = ((h * (v_636.a.nope + v_636.a.v)) + first) + min((r + (i * SLICES)), (n - 1u));
-                    k3_row _31 = k3_row_of(param_4, v_636);
-                    k3_row param_5 = _31;
+                    uint param_4 = ((h * (v_20.a.nope + v_20.a.v)) + first) + min((r + (i * SLICES)), (n - 1u));
+                    k3_row _32 = k3_row_of(param_4, v_20);
+                    k3_row param_5 = _32;
                     uint param_6 = c;
-                    w[i] = k3_weights4(param_5, param_6, v_636);
+                    w[i] = k3_weights4(param_5, param_6, v_20);
                 }
                 for (uint i_1 = 0u; i_1 < 8u; i_1++)
                 {
@@ -643,45 +643,45 @@ kernel void mla_attend_query(constant Push& v_636 [[buffer(0)]], uint3 gl_LocalI
     {
         sums[t_2 % 2u][gl_LocalInvocationID.x] = sum[t_2];
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        bool _32 = slice == (t_2 % SLICES);
-        bool _33;
-        if (_32)
-        {
-            _33 = (t0 + t_2) < v_636.a.T;
-        }
-        else
-        {
-            _33 = _32;
-        }
+        bool _33 = slice == (t_2 % SLICES);
         bool _34;
         if (_33)
         {
-            _34 = c < v_636.a.kv;
+            _34 = (t0 + t_2) < v_20.a.T;
         }
         else
         {
             _34 = _33;
         }
+        bool _35;
         if (_34)
+        {
+            _35 = c < v_20.a.kv;
+        }
+        else
+        {
+            _35 = _34;
+        }
+        if (_35)
         {
             float4 y = sums[t_2 % 2u][quad];
             for (uint s = 1u; s < SLICES; s++)
             {
                 y += sums[t_2 % 2u][(s * QUADS) + quad];
             }
-            if ((c + 4u) <= v_636.a.kv)
+            if ((c + 4u) <= v_20.a.kv)
             {
                 uint param_7 = h;
                 uint param_8 = t0 + t_2;
-                (reinterpret_cast<device F32x4*>(query_at(param_7, param_8, v_636)))->at[c / 4u] = y;
+                (reinterpret_cast<device F32x4*>(query_at(param_7, param_8, v_20)))->at[c / 4u] = y;
             }
             else
             {
-                for (uint i_2 = 0u; (c + i_2) < v_636.a.kv; i_2++)
+                for (uint i_2 = 0u; (c + i_2) < v_20.a.kv; i_2++)
                 {
                     uint param_9 = h;
                     uint param_10 = t0 + t_2;
-                    (reinterpret_cast<device F32*>(query_at(param_9, param_10, v_636)))->at[c + i_2] = y[i_2];
+                    (reinterpret_cast<device F32*>(query_at(param_9, param_10, v_20)))->at[c + i_2] = y[i_2];
                 }
             }
         }
@@ -690,7 +690,7 @@ kernel void mla_attend_query(constant Push& v_636 [[buffer(0)]], uint3 gl_LocalI
     {
         uint param_11 = h;
         uint param_12 = t0;
-        copy_rope(param_11, param_12, v_636, gl_LocalInvocationID);
+        copy_rope(param_11, param_12, v_20, gl_LocalInvocationID);
     }
 }
 

@@ -176,36 +176,36 @@ ulong k3_scale_at(thread const k3_mat_args& m, thread const uint& row)
 }
 
 static inline __attribute__((always_inline))
-k3_row k3_row_of(thread uint& row, constant Push& v_619)
+k3_row k3_row_of(thread uint& row, constant Push& v_18)
 {
-    if (row < v_619.a.w.rows)
+    if (row < v_18.a.w.rows)
     {
         k3_mat_args param;
-        param.data = v_619.a.w.data;
-        param.scale = v_619.a.w.scale;
-        param.rows = v_619.a.w.rows;
-        param.cols = v_619.a.w.cols;
-        param.row_bytes = v_619.a.w.row_bytes;
-        param.scale_bytes = v_619.a.w.scale_bytes;
+        param.data = v_18.a.w.data;
+        param.scale = v_18.a.w.scale;
+        param.rows = v_18.a.w.rows;
+        param.cols = v_18.a.w.cols;
+        param.row_bytes = v_18.a.w.row_bytes;
+        param.scale_bytes = v_18.a.w.scale_bytes;
         uint param_1 = row;
         k3_mat_args param_2;
-        param_2.data = v_619.a.w.data;
-        param_2.scale = v_619.a.w.scale;
-        param_2.rows = v_619.a.w.rows;
-        param_2.cols = v_619.a.w.cols;
-        param_2.row_bytes = v_619.a.w.row_bytes;
-        param_2.scale_bytes = v_619.a.w.scale_bytes;
+        param_2.data = v_18.a.w.data;
+        param_2.scale = v_18.a.w.scale;
+        param_2.rows = v_18.a.w.rows;
+        param_2.cols = v_18.a.w.cols;
+        param_2.row_bytes = v_18.a.w.row_bytes;
+        param_2.scale_bytes = v_18.a.w.scale_bytes;
         uint param_3 = row;
         return k3_row{ k3_row_at(param, param_1), k3_scale_at(param_2, param_3) };
     }
-    device MlaParts* parts = reinterpret_cast<device MlaParts*>(v_619.a.parts);
+    device MlaParts* parts = reinterpret_cast<device MlaParts*>(v_18.a.parts);
     uint i = 0u;
-    row -= v_619.a.w.rows;
+    row -= v_18.a.w.rows;
     for (; row >= parts->at[i].rows; i++)
     {
         row -= parts->at[i].rows;
     }
-    return k3_row{ parts->at[i].data + (ulong(row) * ulong(v_619.a.w.row_bytes)), parts->at[i].scale + (ulong(row) * ulong(v_619.a.w.scale_bytes)) };
+    return k3_row{ parts->at[i].data + (ulong(row) * ulong(v_18.a.w.row_bytes)), parts->at[i].scale + (ulong(row) * ulong(v_18.a.w.scale_bytes)) };
 }
 
 static inline __attribute__((always_inline))
@@ -239,17 +239,17 @@ static inline __attribute__((always_inline))
 float k3_row_scale(thread const uint& type, thread const ulong& scale)
 {
     uint param = type;
-    float _18;
+    float _19;
     if (k3_type_scales_rows(param))
     {
         ulong param_1 = scale;
-        _18 = k3_load_f32(param_1);
+        _19 = k3_load_f32(param_1);
     }
     else
     {
-        _18 = 1.0;
+        _19 = 1.0;
     }
-    return _18;
+    return _19;
 }
 
 static inline __attribute__((always_inline))
@@ -347,16 +347,16 @@ uint k3_load_byte(thread const ulong& at)
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _19;
+    uint _20;
     if (byte == 0u)
     {
-        _19 = 4194304u;
+        _20 = 4194304u;
     }
     else
     {
-        _19 = byte << uint(23);
+        _20 = byte << uint(23);
     }
-    return as_type<float>(_19);
+    return as_type<float>(_20);
 }
 
 static inline __attribute__((always_inline))
@@ -393,17 +393,17 @@ float k3_code(thread const uint& type, thread const ulong& row, thread const ulo
             ulong param_5 = row + ulong(col / 2u);
             uint param_6 = 1u;
             float value = float(extract_bits(k3_load(param_5, param_6), uint(int(col % 2u) * 4), uint(4))) - 8.0;
-            float _20;
+            float _21;
             if (type == 3u)
             {
-                _20 = value;
+                _21 = value;
             }
             else
             {
                 ulong param_7 = scale + (4ul * ulong(col / 64u));
-                _20 = value * k3_load_f32(param_7);
+                _21 = value * k3_load_f32(param_7);
             }
-            return _20;
+            return _21;
         }
         case 5u:
         {
@@ -434,7 +434,7 @@ float k3_code(thread const uint& type, thread const ulong& row, thread const ulo
 }
 
 static inline __attribute__((always_inline))
-float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push& v_619)
+float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push& v_18)
 {
     float4 w = float4(0.0);
     if (_3)
@@ -453,32 +453,32 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
         uint param_2 = (reinterpret_cast<device U32*>(row.codes))->at[c / 4u];
         return k3_int8x4(param_2);
     }
-    bool _21;
+    bool _22;
     if (_10)
     {
-        _21 = _13;
+        _22 = _13;
     }
     else
     {
-        _21 = _10;
+        _22 = _10;
     }
-    if (_21)
+    if (_22)
     {
         uint param_3 = (reinterpret_cast<device U32*>(row.codes))->at[c / 8u] >> ((c % 8u) * 4u);
         uint param_4 = 4u;
         float param_5 = 8.0;
         w = k3_small4(param_3, param_4, param_5);
-        float4 _22;
+        float4 _23;
         if (_14)
         {
-            _22 = w;
+            _23 = w;
         }
         else
         {
             ulong param_6 = row.scale + (4ul * ulong(c / 64u));
-            _22 = w * k3_load_f32(param_6);
+            _23 = w * k3_load_f32(param_6);
         }
-        return _22;
+        return _23;
     }
     if (_17)
     {
@@ -494,7 +494,7 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
     }
     for (uint i = 0u; i < 4u; i++)
     {
-        if ((c + i) < v_619.a.kv)
+        if ((c + i) < v_18.a.kv)
         {
             uint param_12 = TYPE;
             ulong param_13 = row.codes;
@@ -506,28 +506,28 @@ float4 k3_weights4(thread const k3_row& row, thread const uint& c, constant Push
     return w;
 }
 
-kernel void mla_attend_value(constant Push& v_619 [[buffer(0)]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]])
+kernel void mla_attend_value(constant Push& v_18 [[buffer(0)]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]])
 {
     threadgroup float k3_slots[128];
-    uint blocks = gl_NumWorkGroups.x / v_619.a.heads;
+    uint blocks = gl_NumWorkGroups.x / v_18.a.heads;
     uint h = gl_WorkGroupID.x / blocks;
     uint t0 = gl_WorkGroupID.y * ROWS;
-    uint first = (gl_WorkGroupID.x % blocks) * v_619.a.block;
-    uint end = min(v_619.a.v, (first + v_619.a.block));
-    uint last = ((v_619.a.kv - 1u) / 4u) * 4u;
-    uint _23 = first + (2u * gl_SubgroupID);
+    uint first = (gl_WorkGroupID.x % blocks) * v_18.a.block;
+    uint end = min(v_18.a.v, (first + v_18.a.block));
+    uint last = ((v_18.a.kv - 1u) / 4u) * 4u;
+    uint _24 = first + (2u * gl_SubgroupID);
     spvUnsafeArray<float2, 8> sum;
     spvUnsafeArray<float4, 4> w;
     spvUnsafeArray<float4, 4> w_next;
-    float2 _24;
-    for (uint r = _23; r < end; r += (2u * gl_NumSubgroups))
+    float2 _25;
+    for (uint r = _24; r < end; r += (2u * gl_NumSubgroups))
     {
-        uint param = ((h * (v_619.a.nope + v_619.a.v)) + v_619.a.nope) + r;
-        k3_row _25 = k3_row_of(param, v_619);
-        k3_row row = _25;
-        uint param_1 = ((h * (v_619.a.nope + v_619.a.v)) + v_619.a.nope) + min((r + 1u), (end - 1u));
-        k3_row _26 = k3_row_of(param_1, v_619);
-        k3_row next = _26;
+        uint param = ((h * (v_18.a.nope + v_18.a.v)) + v_18.a.nope) + r;
+        k3_row _26 = k3_row_of(param, v_18);
+        k3_row row = _26;
+        uint param_1 = ((h * (v_18.a.nope + v_18.a.v)) + v_18.a.nope) + min((r + 1u), (end - 1u));
+        k3_row _27 = k3_row_of(param_1, v_18);
+        k3_row next = _27;
         k3_row param_2 = row;
         k3_row param_3 = next;
         float2 scales = float2(k3_scale_of(param_2), k3_scale_of(param_3));
@@ -535,53 +535,53 @@ kernel void mla_attend_value(constant Push& v_619 [[buffer(0)]], uint3 gl_NumWor
         {
             sum[t] = float2(0.0);
         }
-        uint _27 = 4u * gl_SubgroupInvocationID;
-        for (uint base = _27; base < v_619.a.kv; base += (16u * gl_SubgroupSize))
+        uint _28 = 4u * gl_SubgroupInvocationID;
+        for (uint base = _28; base < v_18.a.kv; base += (16u * gl_SubgroupSize))
         {
             for (uint i = 0u; i < 4u; i++)
             {
                 uint c = min((base + ((i * 4u) * gl_SubgroupSize)), last);
                 k3_row param_4 = row;
                 uint param_5 = c;
-                w[i] = k3_weights4(param_4, param_5, v_619);
+                w[i] = k3_weights4(param_4, param_5, v_18);
                 k3_row param_6 = next;
                 uint param_7 = c;
-                w_next[i] = k3_weights4(param_6, param_7, v_619);
+                w_next[i] = k3_weights4(param_6, param_7, v_18);
             }
             for (uint i_1 = 0u; i_1 < 4u; i_1++)
             {
                 uint c_1 = base + ((i_1 * 4u) * gl_SubgroupSize);
                 for (uint t_1 = 0u; t_1 < ROWS; t_1++)
                 {
-                    float4 x = (reinterpret_cast<device F32x4*>(v_619.a.x + ((4ul * ((ulong(min((t0 + t_1), (v_619.a.T - 1u))) * ulong(v_619.a.heads)) + ulong(h))) * ulong(v_619.a.stride))))->at[min(c_1, last) / 4u];
-                    if (c_1 < v_619.a.kv)
+                    float4 x = (reinterpret_cast<device F32x4*>(v_18.a.x + ((4ul * ((ulong(min((t0 + t_1), (v_18.a.T - 1u))) * ulong(v_18.a.heads)) + ulong(h))) * ulong(v_18.a.stride))))->at[min(c_1, last) / 4u];
+                    if (c_1 < v_18.a.kv)
                     {
-                        _24 = float2(dot(w[i_1], x), dot(w_next[i_1], x));
+                        _25 = float2(dot(w[i_1], x), dot(w_next[i_1], x));
                     }
                     else
                     {
-                        _24 = float2(0.0);
+                        _25 = float2(0.0);
                     }
-                    sum[t_1] += _24;
+                    sum[t_1] += _25;
                 }
             }
         }
         for (uint t_2 = 0u; t_2 < ROWS; t_2++)
         {
             float2 y = simd_sum(sum[t_2]) * scales;
-            bool _28 = simd_is_first();
-            bool _29;
-            if (_28)
+            bool _29 = simd_is_first();
+            bool _30;
+            if (_29)
             {
-                _29 = (t0 + t_2) < v_619.a.T;
+                _30 = (t0 + t_2) < v_18.a.T;
             }
             else
             {
-                _29 = _28;
+                _30 = _29;
             }
-            if (_29)
+            if (_30)
             {
-                device F32* o = reinterpret_cast<device F32*>(v_619.a.y + ((4ul * ((ulong(t0 + t_2) * ulong(v_619.a.heads)) + ulong(h))) * ulong(v_619.a.v)));
+                device F32* o = reinterpret_cast<device F32*>(v_18.a.y + ((4ul * ((ulong(t0 + t_2) * ulong(v_18.a.heads)) + ulong(h))) * ulong(v_18.a.v)));
                 o->at[r] = y.x;
                 if ((r + 1u) < end)
                 {

@@ -147,43 +147,43 @@ uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread con
 }
 
 static inline __attribute__((always_inline))
-uint pair_at(thread const uint& index, constant Push& v_522)
+uint pair_at(thread const uint& index, constant Push& v_20)
 {
-    uint _20;
-    if (v_522.a.pair_at == v_522.a.table)
+    uint _21;
+    if (v_20.a.pair_at == v_20.a.table)
     {
-        _20 = index;
+        _21 = index;
     }
     else
     {
-        _20 = (reinterpret_cast<device U32*>(v_522.a.pair_at))->at[index];
+        _21 = (reinterpret_cast<device U32*>(v_20.a.pair_at))->at[index];
     }
-    return _20;
+    return _21;
 }
 
 static inline __attribute__((always_inline))
-void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_522, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
+void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_20, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
 {
     uint param = index;
-    ulong param_1 = v_522.a.table;
-    ulong param_2 = v_522.a.ids;
-    uint param_3 = v_522.a.E;
-    uint param_4 = v_522.a.missing_is_fault;
-    ulong param_5 = v_522.a.fault;
-    uint param_6 = v_522.a.fault_code;
-    uint _21 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
-    uint entry = _21;
-    uint _22;
+    ulong param_1 = v_20.a.table;
+    ulong param_2 = v_20.a.ids;
+    uint param_3 = v_20.a.E;
+    uint param_4 = v_20.a.missing_is_fault;
+    ulong param_5 = v_20.a.fault;
+    uint param_6 = v_20.a.fault_code;
+    uint _22 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+    uint entry = _22;
+    uint _23;
     if (_14)
     {
-        _22 = 4u;
+        _23 = 4u;
     }
     else
     {
-        _22 = (which < 2u) ? 0u : 2u;
+        _23 = (which < 2u) ? 0u : 2u;
     }
-    uint codes = _22;
-    ulong param_7 = v_522.a.table;
+    uint codes = _23;
+    ulong param_7 = v_20.a.table;
     uint param_8 = (entry == 4294967295u) ? 0u : entry;
     uint param_9 = codes + (which % 2u);
     ulong tensor = k3_expert_tensor(param_7, param_8, param_9);
@@ -191,14 +191,14 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     if (which == 0u)
     {
         uint param_10 = index;
-        pairs[slot] = pair_at(param_10, v_522);
+        pairs[slot] = pair_at(param_10, v_20);
     }
 }
 
 static inline __attribute__((always_inline))
-ulong x_of(thread const uint& pair, constant Push& v_522)
+ulong x_of(thread const uint& pair, constant Push& v_20)
 {
-    return v_522.a.x + ((4ul * ulong(pair / v_522.a.pairs_a_row)) * ulong(v_522.a.cols));
+    return v_20.a.x + ((4ul * ulong(pair / v_20.a.pairs_a_row)) * ulong(v_20.a.cols));
 }
 
 static inline __attribute__((always_inline))
@@ -225,43 +225,43 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_522, thread uint& gl_LocalInvocationIndex, threadgroup float4 (&x_tile)[2034])
+void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_20, thread uint& gl_LocalInvocationIndex, threadgroup float4 (&x_tile)[2034])
 {
     uint param = pair;
-    ulong x = x_of(param, v_522);
+    ulong x = x_of(param, v_20);
     for (uint i = gl_LocalInvocationIndex; i < _3; i += THREADS)
     {
         ulong param_1 = x;
         uint param_2 = 4u * i;
-        uint param_3 = v_522.a.cols;
+        uint param_3 = v_20.a.cols;
         x_tile[(((slot * UNITS) + (i / 8u)) * 9u) + (i % 8u)] = k3_load4(param_1, param_2, param_3);
     }
 }
 
 static inline __attribute__((always_inline))
-place place_of(thread const uint& slot, thread uint& row, constant Push& v_522, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
+place place_of(thread const uint& slot, thread uint& row, constant Push& v_20, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
 {
-    uint _23;
+    uint _24;
     if (_4)
     {
-        _23 = 2u * team;
+        _24 = 2u * team;
     }
     else
     {
-        _23 = team;
+        _24 = team;
     }
-    row += _23;
-    uint i = (((row < v_522.a.rows) ? row : 0u) * UNITS) + min(lane, _5);
-    uint _24;
+    row += _24;
+    uint i = (((row < v_20.a.rows) ? row : 0u) * UNITS) + min(lane, _5);
+    uint _25;
     if (_6)
     {
-        _24 = i + UNITS;
+        _25 = i + UNITS;
     }
     else
     {
-        _24 = i;
+        _25 = i;
     }
-    uint j = _24;
+    uint j = _25;
     return place{ tensors[4u * slot] + (16ul * ulong(i)), tensors[(4u * slot) + 1u] + ulong((i / 4u) * 4u), tensors[(4u * slot) + 2u] + (16ul * ulong(j)), tensors[(4u * slot) + 3u] + ulong((j / 4u) * 4u), (i % 4u) * 8u, (j % 4u) * 8u };
 }
 
@@ -284,16 +284,16 @@ unit fetch(thread const place& p)
     unit u;
     u.near = k3_code_block(param, param_1);
     u.near_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[0];
-    bool _25;
+    bool _26;
     if (_7)
     {
-        _25 = _9;
+        _26 = _9;
     }
     else
     {
-        _25 = _7;
+        _26 = _7;
     }
-    if (_25)
+    if (_26)
     {
         ulong param_2 = p.near;
         uint param_3 = UNITS;
@@ -363,13 +363,13 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
         float4 param_1 = x1;
         uint param_2 = n[w];
         float param_3 = sum.x;
-        float _26 = products(param, param_1, param_2, param_3);
+        float _27 = products(param, param_1, param_2, param_3);
         float4 param_4 = x0;
         float4 param_5 = x1;
         uint param_6 = f[w];
         float param_7 = sum.y;
-        float _27 = products(param_4, param_5, param_6, param_7);
-        sum = float2(_26, _27);
+        float _28 = products(param_4, param_5, param_6, param_7);
+        sum = float2(_27, _28);
     }
     return sum * 16384.0;
 }
@@ -377,16 +377,16 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _28;
+    uint _29;
     if (byte == 0u)
     {
-        _28 = 4194304u;
+        _29 = 4194304u;
     }
     else
     {
-        _28 = byte << uint(23);
+        _29 = byte << uint(23);
     }
-    return as_type<float>(_28);
+    return as_type<float>(_29);
 }
 
 static inline __attribute__((always_inline))
@@ -400,38 +400,38 @@ static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _29;
-    if (a < 0.60000002384185791015625)
-    {
-        _29 = x * x;
-    }
-    else
-    {
-        _29 = 0.0;
-    }
-    float z = _29;
-    float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
-    p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
-    float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
     float _30;
     if (a < 0.60000002384185791015625)
     {
-        _30 = x + ((x * z) * p);
+        _30 = x * x;
     }
     else
     {
-        float _31;
+        _30 = 0.0;
+    }
+    float z = _30;
+    float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
+    p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
+    float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
+    float _31;
+    if (a < 0.60000002384185791015625)
+    {
+        _31 = x + ((x * z) * p);
+    }
+    else
+    {
+        float _32;
         if (x < 0.0)
         {
-            _31 = -far;
+            _32 = -far;
         }
         else
         {
-            _31 = far;
+            _32 = far;
         }
-        _30 = _31;
+        _31 = _32;
     }
-    return _30;
+    return _31;
 }
 
 static inline __attribute__((always_inline))
@@ -450,103 +450,103 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _32;
+    float _33;
     if (b2 == 0.0)
     {
-        _32 = u;
+        _33 = u;
     }
     else
     {
         float param = u / b2;
-        _32 = b2 * k3_tanh(param);
+        _33 = b2 * k3_tanh(param);
     }
-    float up = _32;
+    float up = _33;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
 }
 
 static inline __attribute__((always_inline))
-void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_522, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
+void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_20, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
 {
     float2 mine = float2(0.0);
     for (uint t = 0u; (t * team_size) < gl_SubgroupSize; t++)
     {
         float2 total = simd_sum(select(float2(0.0), sum, bool2(team == t)));
-        bool _33;
+        bool _34;
         if (_11)
         {
-            _33 = gl_SubgroupInvocationID == t;
+            _34 = gl_SubgroupInvocationID == t;
         }
         else
         {
-            _33 = _11;
+            _34 = _11;
         }
-        if (_33)
+        if (_34)
         {
             mine = total;
         }
         else
         {
-            bool _34;
+            bool _35;
             if (_12)
             {
-                _34 = (gl_SubgroupInvocationID / 2u) == t;
+                _35 = (gl_SubgroupInvocationID / 2u) == t;
             }
             else
             {
-                _34 = _12;
+                _35 = _12;
             }
-            if (_34)
+            if (_35)
             {
                 mine.x = total[gl_SubgroupInvocationID % 2u];
             }
         }
     }
     row += gl_SubgroupInvocationID;
-    bool _35 = gl_SubgroupInvocationID < block_rows;
-    bool _36;
-    if (_35)
+    bool _36 = gl_SubgroupInvocationID < block_rows;
+    bool _37;
+    if (_36)
     {
-        _36 = row < v_522.a.rows;
+        _37 = row < v_20.a.rows;
     }
     else
     {
-        _36 = _35;
+        _37 = _36;
     }
-    if (_36)
+    if (_37)
     {
-        float _37;
+        float _38;
         if (_13)
         {
-            _37 = mine.x;
+            _38 = mine.x;
         }
         else
         {
             float param = mine.x;
             float param_1 = mine.y;
-            float param_2 = v_522.a.b1;
-            float param_3 = v_522.a.b2;
-            _37 = k3_situ(param, param_1, param_2, param_3);
+            float param_2 = v_20.a.b1;
+            float param_3 = v_20.a.b2;
+            _38 = k3_situ(param, param_1, param_2, param_3);
         }
-        (reinterpret_cast<device F32*>(v_522.a.y + ((4ul * ulong(pair)) * ulong(v_522.a.rows))))->at[row] = _37;
+        (reinterpret_cast<device F32*>(v_20.a.y + ((4ul * ulong(pair)) * ulong(v_20.a.rows))))->at[row] = _38;
     }
 }
 
 static inline __attribute__((always_inline))
-void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_522, threadgroup float4 (&x_tile)[2034], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups, threadgroup uint (&pairs)[2])
+void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_20, threadgroup float4 (&x_tile)[2034], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups, threadgroup uint (&pairs)[2])
 {
-    uint _38 = first + gl_SubgroupID;
-    uint target = min(_38, (last - 1u));
+    uint _39 = first + gl_SubgroupID;
+    uint target = min(_39, (last - 1u));
     uint slot = (target < middle) ? 0u : 1u;
     uint row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
     uint param = slot;
     uint param_1 = row;
-    place _39 = place_of(param, param_1, v_522, team, lane, tensors);
-    place p = _39;
+    place _40 = place_of(param, param_1, v_20, team, lane, tensors);
+    place p = _40;
     place param_2 = p;
     unit next = fetch(param_2);
-    for (uint block = _38; block < last; block += gl_NumSubgroups)
+    for (uint block = _39; block < last; block += gl_NumSubgroups)
     {
         float2 sum = float2(0.0);
         uint now_slot = slot;
@@ -563,8 +563,8 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
             {
                 uint param_3 = slot;
                 uint param_4 = row;
-                place _40 = place_of(param_3, param_4, v_522, team, lane, tensors);
-                p = _40;
+                place _41 = place_of(param_3, param_4, v_20, team, lane, tensors);
+                p = _41;
             }
             else
             {
@@ -588,11 +588,11 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
         float2 param_13 = sum;
         uint param_14 = pairs[now_slot];
         uint param_15 = now_row;
-        write_rows(param_13, param_14, param_15, v_522, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
+        write_rows(param_13, param_14, param_15, v_20, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
     }
 }
 
-kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void moe_experts(constant Push& v_20 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float4 x_tile[2034];
     threadgroup ulong tensors[8];
@@ -601,16 +601,16 @@ kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocat
     uint team = gl_SubgroupInvocationID / team_size;
     uint lane = gl_SubgroupInvocationID % team_size;
     uint block_rows = (gl_SubgroupSize / team_size) * _16;
-    uint a_pair = ((v_522.a.rows + block_rows) - 1u) / block_rows;
-    uint total = a_pair * v_522.a.n_pairs;
+    uint a_pair = ((v_20.a.rows + block_rows) - 1u) / block_rows;
+    uint total = a_pair * v_20.a.n_pairs;
     uint share = total / gl_NumWorkGroups.x;
     uint more = total % gl_NumWorkGroups.x;
     uint begin = (gl_WorkGroupID.x * share) + min(gl_WorkGroupID.x, more);
     uint end = (begin + share) + uint(gl_WorkGroupID.x < more);
     uint thread0 = gl_LocalInvocationIndex;
     uint from_last = _17 - thread0;
-    uint _41 = begin / a_pair;
-    for (uint index = _41; (index * a_pair) < end; index += 2u)
+    uint _42 = begin / a_pair;
+    for (uint index = _42; (index * a_pair) < end; index += 2u)
     {
         uint origin = index * a_pair;
         uint middle = origin + a_pair;
@@ -623,34 +623,34 @@ kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocat
             uint param = from_last / 4u;
             uint param_1 = index + (from_last / 4u);
             uint param_2 = from_last % 4u;
-            find_tensor(param, param_1, param_2, v_522, tensors, pairs);
+            find_tensor(param, param_1, param_2, v_20, tensors, pairs);
         }
         uint param_3 = index;
         uint param_4 = 0u;
-        uint param_5 = pair_at(param_3, v_522);
-        stage_x(param_4, param_5, v_522, gl_LocalInvocationIndex, x_tile);
+        uint param_5 = pair_at(param_3, v_20);
+        stage_x(param_4, param_5, v_20, gl_LocalInvocationIndex, x_tile);
         if (two)
         {
             uint param_6 = index + 1u;
             uint param_7 = 1u;
-            uint param_8 = pair_at(param_6, v_522);
-            stage_x(param_7, param_8, v_522, gl_LocalInvocationIndex, x_tile);
+            uint param_8 = pair_at(param_6, v_20);
+            stage_x(param_7, param_8, v_20, gl_LocalInvocationIndex, x_tile);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (tensors[0] == 0ul)
         {
             first = max(first, middle);
         }
-        bool _42;
+        bool _43;
         if (two)
         {
-            _42 = tensors[4] == 0ul;
+            _43 = tensors[4] == 0ul;
         }
         else
         {
-            _42 = two;
+            _43 = two;
         }
-        if (_42)
+        if (_43)
         {
             last = middle;
         }
@@ -660,7 +660,7 @@ kernel void moe_experts(constant Push& v_522 [[buffer(0)]], uint gl_LocalInvocat
             uint param_10 = last;
             uint param_11 = origin;
             uint param_12 = middle;
-            make_blocks(param_9, param_10, param_11, param_12, v_522, x_tile, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, gl_NumSubgroups, pairs);
+            make_blocks(param_9, param_10, param_11, param_12, v_20, x_tile, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, gl_NumSubgroups, pairs);
         }
     }
 }

@@ -148,43 +148,43 @@ uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread con
 }
 
 static inline __attribute__((always_inline))
-uint pair_at(thread const uint& index, constant Push& v_481)
+uint pair_at(thread const uint& index, constant Push& v_21)
 {
-    uint _21;
-    if (v_481.a.pair_at == v_481.a.table)
+    uint _22;
+    if (v_21.a.pair_at == v_21.a.table)
     {
-        _21 = index;
+        _22 = index;
     }
     else
     {
-        _21 = (reinterpret_cast<device U32*>(v_481.a.pair_at))->at[index];
+        _22 = (reinterpret_cast<device U32*>(v_21.a.pair_at))->at[index];
     }
-    return _21;
+    return _22;
 }
 
 static inline __attribute__((always_inline))
-void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_481, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
+void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_21, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
 {
     uint param = index;
-    ulong param_1 = v_481.a.table;
-    ulong param_2 = v_481.a.ids;
-    uint param_3 = v_481.a.E;
-    uint param_4 = v_481.a.missing_is_fault;
-    ulong param_5 = v_481.a.fault;
-    uint param_6 = v_481.a.fault_code;
-    uint _22 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
-    uint entry = _22;
-    uint _23;
+    ulong param_1 = v_21.a.table;
+    ulong param_2 = v_21.a.ids;
+    uint param_3 = v_21.a.E;
+    uint param_4 = v_21.a.missing_is_fault;
+    ulong param_5 = v_21.a.fault;
+    uint param_6 = v_21.a.fault_code;
+    uint _23 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+    uint entry = _23;
+    uint _24;
     if (_15)
     {
-        _23 = 4u;
+        _24 = 4u;
     }
     else
     {
-        _23 = (which < 2u) ? 0u : 2u;
+        _24 = (which < 2u) ? 0u : 2u;
     }
-    uint codes = _23;
-    ulong param_7 = v_481.a.table;
+    uint codes = _24;
+    ulong param_7 = v_21.a.table;
     uint param_8 = (entry == 4294967295u) ? 0u : entry;
     uint param_9 = codes + (which % 2u);
     ulong tensor = k3_expert_tensor(param_7, param_8, param_9);
@@ -192,14 +192,14 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     if (which == 0u)
     {
         uint param_10 = index;
-        pairs[slot] = pair_at(param_10, v_481);
+        pairs[slot] = pair_at(param_10, v_21);
     }
 }
 
 static inline __attribute__((always_inline))
-ulong x_of(thread const uint& pair, constant Push& v_481)
+ulong x_of(thread const uint& pair, constant Push& v_21)
 {
-    return v_481.a.x + ((4ul * ulong(pair / v_481.a.pairs_a_row)) * ulong(v_481.a.cols));
+    return v_21.a.x + ((4ul * ulong(pair / v_21.a.pairs_a_row)) * ulong(v_21.a.cols));
 }
 
 static inline __attribute__((always_inline))
@@ -226,47 +226,47 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904])
+void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_21, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904])
 {
     uint param = pair;
-    ulong x = x_of(param, v_481);
+    ulong x = x_of(param, v_21);
     for (uint i = gl_LocalInvocationIndex; i < _3; i += THREADS)
     {
         ulong param_1 = x;
         uint param_2 = 8u * i;
-        uint param_3 = v_481.a.cols;
+        uint param_3 = v_21.a.cols;
         ulong param_4 = x;
         uint param_5 = (8u * i) + 4u;
-        uint param_6 = v_481.a.cols;
+        uint param_6 = v_21.a.cols;
         float4 most = fast::max(abs(k3_load4(param_1, param_2, param_3)), abs(k3_load4(param_4, param_5, param_6)));
         x_most[((slot * UNITS) * 4u) + i] = fast::max(fast::max(most.x, most.y), fast::max(most.z, most.w));
     }
 }
 
 static inline __attribute__((always_inline))
-place place_of(thread const uint& slot, thread uint& row, constant Push& v_481, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
+place place_of(thread const uint& slot, thread uint& row, constant Push& v_21, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
 {
-    uint _24;
+    uint _25;
     if (_5)
     {
-        _24 = 2u * team;
+        _25 = 2u * team;
     }
     else
     {
-        _24 = team;
+        _25 = team;
     }
-    row += _24;
-    uint i = (((row < v_481.a.rows) ? row : 0u) * UNITS) + min(lane, _6);
-    uint _25;
+    row += _25;
+    uint i = (((row < v_21.a.rows) ? row : 0u) * UNITS) + min(lane, _6);
+    uint _26;
     if (_7)
     {
-        _25 = i + UNITS;
+        _26 = i + UNITS;
     }
     else
     {
-        _25 = i;
+        _26 = i;
     }
-    uint j = _25;
+    uint j = _26;
     return place{ tensors[4u * slot] + (16ul * ulong(i)), tensors[(4u * slot) + 1u] + ulong((i / 4u) * 4u), tensors[(4u * slot) + 2u] + (16ul * ulong(j)), tensors[(4u * slot) + 3u] + ulong((j / 4u) * 4u), (i % 4u) * 8u, (j % 4u) * 8u };
 }
 
@@ -289,16 +289,16 @@ unit fetch(thread const place& p)
     unit u;
     u.near = k3_code_block(param, param_1);
     u.near_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[0];
-    bool _26;
+    bool _27;
     if (_8)
     {
-        _26 = _10;
+        _27 = _10;
     }
     else
     {
-        _26 = _8;
+        _27 = _8;
     }
-    if (_26)
+    if (_27)
     {
         ulong param_2 = p.near;
         uint param_3 = UNITS;
@@ -316,10 +316,10 @@ unit fetch(thread const place& p)
 }
 
 static inline __attribute__((always_inline))
-void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
+void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_21, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
 {
     uint param = pair;
-    ulong x = x_of(param, v_481);
+    ulong x = x_of(param, v_21);
     for (uint i = gl_LocalInvocationIndex; i < _4; i += THREADS)
     {
         uint u = (slot * UNITS) + (i / 4u);
@@ -328,11 +328,11 @@ void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_
         float _inverse = as_type<float>((268u - exponent) << uint(23));
         ulong param_1 = x;
         uint param_2 = 8u * i;
-        uint param_3 = v_481.a.cols;
+        uint param_3 = v_21.a.cols;
         float4 low = k3_load4(param_1, param_2, param_3) * _inverse;
         ulong param_4 = x;
         uint param_5 = (8u * i) + 4u;
-        uint param_6 = v_481.a.cols;
+        uint param_6 = v_21.a.cols;
         float4 high = k3_load4(param_4, param_5, param_6) * _inverse;
         x_tile[(u * 5u) + (i % 4u)] = uint4(as_type<uint>(half2(float2(low.x, high.x))), as_type<uint>(half2(float2(low.y, high.y))), as_type<uint>(half2(float2(low.z, high.z))), as_type<uint>(half2(float2(low.w, high.w))));
         if ((i % 4u) == 0u)
@@ -373,21 +373,21 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
         uint4 param = x0;
         uint param_1 = n[w];
         half2 param_2 = half2(half(0.0));
-        half2 _27 = products(param, param_1, param_2);
+        half2 _28 = products(param, param_1, param_2);
         uint4 param_3 = x1;
         uint param_4 = n[w + 1u];
-        half2 param_5 = _27;
-        half2 _28 = products(param_3, param_4, param_5);
-        half2 p = _28;
+        half2 param_5 = _28;
+        half2 _29 = products(param_3, param_4, param_5);
+        half2 p = _29;
         uint4 param_6 = x0;
         uint param_7 = f[w];
         half2 param_8 = half2(half(0.0));
-        half2 _29 = products(param_6, param_7, param_8);
+        half2 _30 = products(param_6, param_7, param_8);
         uint4 param_9 = x1;
         uint param_10 = f[w + 1u];
-        half2 param_11 = _29;
-        half2 _30 = products(param_9, param_10, param_11);
-        half2 q = _30;
+        half2 param_11 = _30;
+        half2 _31 = products(param_9, param_10, param_11);
+        half2 q = _31;
         sum += (float2(float(p.x), float(q.x)) + float2(float(p.y), float(q.y)));
     }
     return sum * x_unit[u];
@@ -396,16 +396,16 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _31;
+    uint _32;
     if (byte == 0u)
     {
-        _31 = 4194304u;
+        _32 = 4194304u;
     }
     else
     {
-        _31 = byte << uint(23);
+        _32 = byte << uint(23);
     }
-    return as_type<float>(_31);
+    return as_type<float>(_32);
 }
 
 static inline __attribute__((always_inline))
@@ -419,38 +419,38 @@ static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _32;
-    if (a < 0.60000002384185791015625)
-    {
-        _32 = x * x;
-    }
-    else
-    {
-        _32 = 0.0;
-    }
-    float z = _32;
-    float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
-    p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
-    float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
     float _33;
     if (a < 0.60000002384185791015625)
     {
-        _33 = x + ((x * z) * p);
+        _33 = x * x;
     }
     else
     {
-        float _34;
+        _33 = 0.0;
+    }
+    float z = _33;
+    float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
+    p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
+    float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
+    float _34;
+    if (a < 0.60000002384185791015625)
+    {
+        _34 = x + ((x * z) * p);
+    }
+    else
+    {
+        float _35;
         if (x < 0.0)
         {
-            _34 = -far;
+            _35 = -far;
         }
         else
         {
-            _34 = far;
+            _35 = far;
         }
-        _33 = _34;
+        _34 = _35;
     }
-    return _33;
+    return _34;
 }
 
 static inline __attribute__((always_inline))
@@ -469,91 +469,91 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _35;
+    float _36;
     if (b2 == 0.0)
     {
-        _35 = u;
+        _36 = u;
     }
     else
     {
         float param = u / b2;
-        _35 = b2 * k3_tanh(param);
+        _36 = b2 * k3_tanh(param);
     }
-    float up = _35;
+    float up = _36;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
 }
 
 static inline __attribute__((always_inline))
-void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_481, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
+void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_21, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
 {
     float2 mine = float2(0.0);
     for (uint t = 0u; (t * team_size) < gl_SubgroupSize; t++)
     {
         float2 total = simd_sum(select(float2(0.0), sum, bool2(team == t)));
-        bool _36;
+        bool _37;
         if (_12)
         {
-            _36 = gl_SubgroupInvocationID == t;
+            _37 = gl_SubgroupInvocationID == t;
         }
         else
         {
-            _36 = _12;
+            _37 = _12;
         }
-        if (_36)
+        if (_37)
         {
             mine = total;
         }
         else
         {
-            bool _37;
+            bool _38;
             if (_13)
             {
-                _37 = (gl_SubgroupInvocationID / 2u) == t;
+                _38 = (gl_SubgroupInvocationID / 2u) == t;
             }
             else
             {
-                _37 = _13;
+                _38 = _13;
             }
-            if (_37)
+            if (_38)
             {
                 mine.x = total[gl_SubgroupInvocationID % 2u];
             }
         }
     }
     row += gl_SubgroupInvocationID;
-    bool _38 = gl_SubgroupInvocationID < block_rows;
-    bool _39;
-    if (_38)
+    bool _39 = gl_SubgroupInvocationID < block_rows;
+    bool _40;
+    if (_39)
     {
-        _39 = row < v_481.a.rows;
+        _40 = row < v_21.a.rows;
     }
     else
     {
-        _39 = _38;
+        _40 = _39;
     }
-    if (_39)
+    if (_40)
     {
-        float _40;
+        float _41;
         if (_14)
         {
-            _40 = mine.x;
+            _41 = mine.x;
         }
         else
         {
             float param = mine.x;
             float param_1 = mine.y;
-            float param_2 = v_481.a.b1;
-            float param_3 = v_481.a.b2;
-            _40 = k3_situ(param, param_1, param_2, param_3);
+            float param_2 = v_21.a.b1;
+            float param_3 = v_21.a.b2;
+            _41 = k3_situ(param, param_1, param_2, param_3);
         }
-        (reinterpret_cast<device F32*>(v_481.a.y + ((4ul * ulong(pair)) * ulong(v_481.a.rows))))->at[row] = _40;
+        (reinterpret_cast<device F32*>(v_21.a.y + ((4ul * ulong(pair)) * ulong(v_21.a.rows))))->at[row] = _41;
     }
 }
 
 static inline __attribute__((always_inline))
-void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_481, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, threadgroup uint (&pairs)[2], thread uint& gl_NumSubgroups)
+void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_21, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, threadgroup uint (&pairs)[2], thread uint& gl_NumSubgroups)
 {
     uint block = first + gl_SubgroupID;
     uint target = min(block, (last - 1u));
@@ -561,18 +561,18 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
     uint row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
     uint param = slot;
     uint param_1 = row;
-    place _41 = place_of(param, param_1, v_481, team, lane, tensors);
-    place p = _41;
+    place _42 = place_of(param, param_1, v_21, team, lane, tensors);
+    place p = _42;
     place param_2 = p;
     unit next = fetch(param_2);
     uint param_3 = 0u;
     uint param_4 = pairs[0];
-    halve_x(param_3, param_4, v_481, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
+    halve_x(param_3, param_4, v_21, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
     if (last > middle)
     {
         uint param_5 = 1u;
         uint param_6 = pairs[1];
-        halve_x(param_5, param_6, v_481, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
+        halve_x(param_5, param_6, v_21, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (; block < last; block += gl_NumSubgroups)
@@ -592,8 +592,8 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
             {
                 uint param_7 = slot;
                 uint param_8 = row;
-                place _42 = place_of(param_7, param_8, v_481, team, lane, tensors);
-                p = _42;
+                place _43 = place_of(param_7, param_8, v_21, team, lane, tensors);
+                p = _43;
             }
             else
             {
@@ -617,11 +617,11 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
         float2 param_17 = sum;
         uint param_18 = pairs[now_slot];
         uint param_19 = now_row;
-        write_rows(param_17, param_18, param_19, v_481, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
+        write_rows(param_17, param_18, param_19, v_21, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
     }
 }
 
-kernel void moe_experts_f16(constant Push& v_481 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void moe_experts_f16(constant Push& v_21 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float x_most[904];
     threadgroup uint4 x_tile[1130];
@@ -632,16 +632,16 @@ kernel void moe_experts_f16(constant Push& v_481 [[buffer(0)]], uint gl_LocalInv
     uint team = gl_SubgroupInvocationID / team_size;
     uint lane = gl_SubgroupInvocationID % team_size;
     uint block_rows = (gl_SubgroupSize / team_size) * _17;
-    uint a_pair = ((v_481.a.rows + block_rows) - 1u) / block_rows;
-    uint total = a_pair * v_481.a.n_pairs;
+    uint a_pair = ((v_21.a.rows + block_rows) - 1u) / block_rows;
+    uint total = a_pair * v_21.a.n_pairs;
     uint share = total / gl_NumWorkGroups.x;
     uint more = total % gl_NumWorkGroups.x;
     uint begin = (gl_WorkGroupID.x * share) + min(gl_WorkGroupID.x, more);
     uint end = (begin + share) + uint(gl_WorkGroupID.x < more);
     uint thread0 = gl_LocalInvocationIndex;
     uint from_last = _18 - thread0;
-    uint _43 = begin / a_pair;
-    for (uint index = _43; (index * a_pair) < end; index += 2u)
+    uint _44 = begin / a_pair;
+    for (uint index = _44; (index * a_pair) < end; index += 2u)
     {
         uint origin = index * a_pair;
         uint middle = origin + a_pair;
@@ -654,34 +654,34 @@ kernel void moe_experts_f16(constant Push& v_481 [[buffer(0)]], uint gl_LocalInv
             uint param = from_last / 4u;
             uint param_1 = index + (from_last / 4u);
             uint param_2 = from_last % 4u;
-            find_tensor(param, param_1, param_2, v_481, tensors, pairs);
+            find_tensor(param, param_1, param_2, v_21, tensors, pairs);
         }
         uint param_3 = index;
         uint param_4 = 0u;
-        uint param_5 = pair_at(param_3, v_481);
-        stage_x(param_4, param_5, v_481, gl_LocalInvocationIndex, x_most);
+        uint param_5 = pair_at(param_3, v_21);
+        stage_x(param_4, param_5, v_21, gl_LocalInvocationIndex, x_most);
         if (two)
         {
             uint param_6 = index + 1u;
             uint param_7 = 1u;
-            uint param_8 = pair_at(param_6, v_481);
-            stage_x(param_7, param_8, v_481, gl_LocalInvocationIndex, x_most);
+            uint param_8 = pair_at(param_6, v_21);
+            stage_x(param_7, param_8, v_21, gl_LocalInvocationIndex, x_most);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (tensors[0] == 0ul)
         {
             first = max(first, middle);
         }
-        bool _44;
+        bool _45;
         if (two)
         {
-            _44 = tensors[4] == 0ul;
+            _45 = tensors[4] == 0ul;
         }
         else
         {
-            _44 = two;
+            _45 = two;
         }
-        if (_44)
+        if (_45)
         {
             last = middle;
         }
@@ -691,7 +691,7 @@ kernel void moe_experts_f16(constant Push& v_481 [[buffer(0)]], uint gl_LocalInv
             uint param_10 = last;
             uint param_11 = origin;
             uint param_12 = middle;
-            make_blocks(param_9, param_10, param_11, param_12, v_481, gl_LocalInvocationIndex, x_most, x_tile, x_unit, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, pairs, gl_NumSubgroups);
+            make_blocks(param_9, param_10, param_11, param_12, v_21, gl_LocalInvocationIndex, x_most, x_tile, x_unit, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, pairs, gl_NumSubgroups);
         }
     }
 }

@@ -86,79 +86,79 @@ uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread con
 }
 
 static inline __attribute__((always_inline))
-uint expert_of(thread const uint& pair, constant Push& v_124)
+uint expert_of(thread const uint& pair, constant Push& v_2)
 {
-    uint _2;
-    if (pair < v_124.a.n_pairs)
+    uint _3;
+    if (pair < v_2.a.n_pairs)
     {
         uint param = pair;
-        ulong param_1 = v_124.a.table;
-        ulong param_2 = v_124.a.ids;
-        uint param_3 = v_124.a.E;
-        uint param_4 = v_124.a.missing_is_fault;
-        ulong param_5 = v_124.a.fault;
-        uint param_6 = v_124.a.fault_code;
-        uint _3 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
-        _2 = _3;
+        ulong param_1 = v_2.a.table;
+        ulong param_2 = v_2.a.ids;
+        uint param_3 = v_2.a.E;
+        uint param_4 = v_2.a.missing_is_fault;
+        ulong param_5 = v_2.a.fault;
+        uint param_6 = v_2.a.fault_code;
+        uint _4 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+        _3 = _4;
     }
     else
     {
-        _2 = 4294967295u;
+        _3 = 4294967295u;
     }
-    return _2;
+    return _3;
 }
 
 static inline __attribute__((always_inline))
-void count(thread const uint& thread0, constant Push& v_124, threadgroup uint (&place)[4096])
+void count(thread const uint& thread0, constant Push& v_2, threadgroup uint (&place)[4096])
 {
-    for (uint e = thread0; e < v_124.a.E; e += 256u)
+    for (uint e = thread0; e < v_2.a.E; e += 256u)
     {
         place[e] = 0u;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint p = thread0; p < v_124.a.n_pairs; p += 256u)
+    for (uint p = thread0; p < v_2.a.n_pairs; p += 256u)
     {
         uint param = p;
-        uint _4 = expert_of(param, v_124);
-        uint e_1 = _4;
+        uint _5 = expert_of(param, v_2);
+        uint e_1 = _5;
         if (e_1 != 4294967295u)
         {
-            uint _5 = atomic_fetch_add_explicit((threadgroup atomic_uint*)&place[e_1], 1u, memory_order_relaxed);
+            uint _6 = atomic_fetch_add_explicit((threadgroup atomic_uint*)&place[e_1], 1u, memory_order_relaxed);
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 static inline __attribute__((always_inline))
-void write_jobs(thread const uint& thread0, constant Push& v_124, threadgroup uint (&place)[4096], threadgroup uint2 (&before)[256])
+void write_jobs(thread const uint& thread0, constant Push& v_2, threadgroup uint (&place)[4096], threadgroup uint2 (&before)[256])
 {
-    uint share = ((v_124.a.E + 256u) - 1u) / 256u;
-    uint first = min((thread0 * share), v_124.a.E);
-    uint end = min((first + share), v_124.a.E);
+    uint share = ((v_2.a.E + 256u) - 1u) / 256u;
+    uint first = min((thread0 * share), v_2.a.E);
+    uint end = min((first + share), v_2.a.E);
     uint2 own = uint2(0u);
     for (uint e = first; e < end; e++)
     {
         own += uint2(place[e], min(place[e], 1u));
     }
     before[thread0] = own;
-    uint2 _6;
+    uint2 _7;
     for (uint _step = 1u; _step < 256u; _step *= 2u)
     {
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (thread0 >= _step)
         {
-            _6 = before[thread0 - _step];
+            _7 = before[thread0 - _step];
         }
         else
         {
-            _6 = uint2(0u);
+            _7 = uint2(0u);
         }
-        uint2 other = _6;
+        uint2 other = _7;
         threadgroup_barrier(mem_flags::mem_threadgroup);
         before[thread0] += other;
     }
     uint2 at = before[thread0] - own;
-    device U32x4* jobs = reinterpret_cast<device U32x4*>(v_124.a.jobs);
+    device U32x4* jobs = reinterpret_cast<device U32x4*>(v_2.a.jobs);
     for (uint e_1 = first; e_1 < end; e_1++)
     {
         uint n = place[e_1];
@@ -171,8 +171,8 @@ void write_jobs(thread const uint& thread0, constant Push& v_124, threadgroup ui
         at += uint2(n, 1u);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    uint _7 = ((threadgroup uint*)&before[255])[1u] + thread0;
-    for (uint i = _7; i < v_124.a.max_jobs; i += 256u)
+    uint _8 = ((threadgroup uint*)&before[255])[1u] + thread0;
+    for (uint i = _8; i < v_2.a.max_jobs; i += 256u)
     {
         jobs->at[i] = uint4(0u);
     }
@@ -192,7 +192,7 @@ uint2 among(thread const uint& entry, thread const uint& thread0, threadgroup ui
     return n;
 }
 
-kernel void moe_experts_group(constant Push& v_124 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]])
+kernel void moe_experts_group(constant Push& v_2 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]])
 {
     threadgroup uint place[4096];
     threadgroup uint2 before[256];
@@ -200,16 +200,16 @@ kernel void moe_experts_group(constant Push& v_124 [[buffer(0)]], uint gl_LocalI
     threadgroup float k3_slots[128];
     uint thread0 = gl_LocalInvocationIndex;
     uint param = thread0;
-    count(param, v_124, place);
+    count(param, v_2, place);
     uint param_1 = thread0;
-    write_jobs(param_1, v_124, place, before);
-    uint _8;
-    for (uint first = 0u; first < v_124.a.n_pairs; first += 256u)
+    write_jobs(param_1, v_2, place, before);
+    uint _9;
+    for (uint first = 0u; first < v_2.a.n_pairs; first += 256u)
     {
         uint pair = first + thread0;
         uint param_2 = pair;
-        uint _9 = expert_of(param_2, v_124);
-        uint entry = _9;
+        uint _10 = expert_of(param_2, v_2);
+        uint entry = _10;
         entries[thread0] = entry;
         threadgroup_barrier(mem_flags::mem_threadgroup);
         uint param_3 = entry;
@@ -218,30 +218,30 @@ kernel void moe_experts_group(constant Push& v_124 [[buffer(0)]], uint gl_LocalI
         bool there = entry != 4294967295u;
         if (there)
         {
-            _8 = place[entry] + n.y;
+            _9 = place[entry] + n.y;
         }
         else
         {
-            _8 = 0u;
+            _9 = 0u;
         }
-        uint at = _8;
+        uint at = _9;
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        bool _10;
+        bool _11;
         if (there)
         {
-            _10 = n.y == 0u;
+            _11 = n.y == 0u;
         }
         else
         {
-            _10 = there;
+            _11 = there;
         }
-        if (_10)
+        if (_11)
         {
             place[entry] += n.x;
         }
         if (there)
         {
-            (reinterpret_cast<device U32*>(v_124.a.pair_at))->at[at] = pair;
+            (reinterpret_cast<device U32*>(v_2.a.pair_at))->at[at] = pair;
         }
     }
 }

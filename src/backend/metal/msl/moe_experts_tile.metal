@@ -197,7 +197,7 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void load_tiles(thread const uint& thread0, thread const uint& block, thread const ulong& codes, thread const ulong& scales, thread const uint& scale_at, thread const ulong& x, threadgroup float (&w_tile)[2112], threadgroup float (&x_tile)[1056], constant Push& v_492)
+void load_tiles(thread const uint& thread0, thread const uint& block, thread const ulong& codes, thread const ulong& scales, thread const uint& scale_at, thread const ulong& x, threadgroup float (&w_tile)[2112], threadgroup float (&x_tile)[1056], constant Push& v_4)
 {
     uint param = (reinterpret_cast<device U32*>(codes))->at[(4u * block) + (thread0 % 4u)];
     float4 param_1;
@@ -220,7 +220,7 @@ void load_tiles(thread const uint& thread0, thread const uint& block, thread con
     put(param_9, param_10, param_11, w_tile, x_tile);
     ulong param_12 = x;
     uint param_13 = (32u * block) + ((thread0 % 8u) * 4u);
-    uint param_14 = v_492.a.cols;
+    uint param_14 = v_4.a.cols;
     float4 param_15 = k3_load4(param_12, param_13, param_14);
     uint param_16 = ((thread0 / 8u) * 33u) + ((thread0 % 8u) * 4u);
     bool param_17 = false;
@@ -231,38 +231,38 @@ static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _4;
-    if (a < 0.60000002384185791015625)
-    {
-        _4 = x * x;
-    }
-    else
-    {
-        _4 = 0.0;
-    }
-    float z = _4;
-    float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
-    p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
-    float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
     float _5;
     if (a < 0.60000002384185791015625)
     {
-        _5 = x + ((x * z) * p);
+        _5 = x * x;
     }
     else
     {
-        float _6;
+        _5 = 0.0;
+    }
+    float z = _5;
+    float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
+    p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
+    float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
+    float _6;
+    if (a < 0.60000002384185791015625)
+    {
+        _6 = x + ((x * z) * p);
+    }
+    else
+    {
+        float _7;
         if (x < 0.0)
         {
-            _6 = -far;
+            _7 = -far;
         }
         else
         {
-            _6 = far;
+            _7 = far;
         }
-        _5 = _6;
+        _6 = _7;
     }
-    return _5;
+    return _6;
 }
 
 static inline __attribute__((always_inline))
@@ -281,89 +281,89 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _7;
+    float _8;
     if (b2 == 0.0)
     {
-        _7 = u;
+        _8 = u;
     }
     else
     {
         float param = u / b2;
-        _7 = b2 * k3_tanh(param);
+        _8 = b2 * k3_tanh(param);
     }
-    float up = _7;
+    float up = _8;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
 }
 
-kernel void moe_experts_tile(constant Push& v_492 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void moe_experts_tile(constant Push& v_4 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float w_tile[2112];
     threadgroup float x_tile[1056];
     threadgroup float k3_slots[128];
     uint thread0 = gl_LocalInvocationIndex;
     bool down = _2;
-    uint4 job = (reinterpret_cast<device U32x4*>(v_492.a.jobs))->at[gl_WorkGroupID.y];
+    uint4 job = (reinterpret_cast<device U32x4*>(v_4.a.jobs))->at[gl_WorkGroupID.y];
     uint y0 = gl_WorkGroupID.x * (down ? 64u : 32u);
-    uint n_blocks = v_492.a.cols / 32u;
+    uint n_blocks = v_4.a.cols / 32u;
     uint half_row = (thread0 / 4u) % 32u;
     bool second = ((thread0 / 4u) >= 32u) && (!down);
-    uint _8;
-    if (down)
-    {
-        _8 = thread0 / 4u;
-    }
-    else
-    {
-        _8 = half_row;
-    }
-    uint row = min((y0 + _8), (v_492.a.rows - 1u));
     uint _9;
     if (down)
     {
-        _9 = 4u;
+        _9 = thread0 / 4u;
     }
     else
     {
-        _9 = second ? 2u : 0u;
+        _9 = half_row;
     }
-    ulong param = v_492.a.table;
-    uint param_1 = job.x;
-    uint param_2 = _9;
-    ulong codes = k3_expert_tensor(param, param_1, param_2) + ((16ul * ulong(row)) * ulong(n_blocks));
+    uint row = min((y0 + _9), (v_4.a.rows - 1u));
     uint _10;
     if (down)
     {
-        _10 = 5u;
+        _10 = 4u;
     }
     else
     {
-        _10 = second ? 3u : 1u;
+        _10 = second ? 2u : 0u;
     }
-    ulong param_3 = v_492.a.table;
+    ulong param = v_4.a.table;
+    uint param_1 = job.x;
+    uint param_2 = _10;
+    ulong codes = k3_expert_tensor(param, param_1, param_2) + ((16ul * ulong(row)) * ulong(n_blocks));
+    uint _11;
+    if (down)
+    {
+        _11 = 5u;
+    }
+    else
+    {
+        _11 = second ? 3u : 1u;
+    }
+    ulong param_3 = v_4.a.table;
     uint param_4 = job.x;
-    uint param_5 = _10;
+    uint param_5 = _11;
     ulong scales = k3_expert_tensor(param_3, param_4, param_5);
     uint i = thread0 % 16u;
     uint j = thread0 / 16u;
-    uint _11;
-    spvUnsafeArray<float2, 4> sum;
     uint _12;
-    float _13;
+    spvUnsafeArray<float2, 4> sum;
+    uint _13;
+    float _14;
     for (uint x0 = 0u; x0 < job.z; x0 += 32u)
     {
         uint place = job.y + min((x0 + (thread0 / 8u)), (job.z - 1u));
         if (down)
         {
-            _11 = place;
+            _12 = place;
         }
         else
         {
-            _11 = (reinterpret_cast<device U32*>(v_492.a.pair_at))->at[place] / v_492.a.pairs_a_row;
+            _12 = (reinterpret_cast<device U32*>(v_4.a.pair_at))->at[place] / v_4.a.pairs_a_row;
         }
-        uint x_row = _11;
-        ulong x = v_492.a.x + ((4ul * ulong(x_row)) * ulong(v_492.a.cols));
+        uint x_row = _12;
+        ulong x = v_4.a.x + ((4ul * ulong(x_row)) * ulong(v_4.a.cols));
         for (uint q = 0u; q < 4u; q++)
         {
             sum[q] = float2(0.0);
@@ -377,7 +377,7 @@ kernel void moe_experts_tile(constant Push& v_492 [[buffer(0)]], uint gl_LocalIn
             ulong param_9 = scales;
             uint param_10 = row * n_blocks;
             ulong param_11 = x;
-            load_tiles(param_6, param_7, param_8, param_9, param_10, param_11, w_tile, x_tile, v_492);
+            load_tiles(param_6, param_7, param_8, param_9, param_10, param_11, w_tile, x_tile, v_4);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             for (uint c = 0u; c < 32u; c++)
             {
@@ -398,31 +398,31 @@ kernel void moe_experts_tile(constant Push& v_492 [[buffer(0)]], uint gl_LocalIn
             }
             if (down)
             {
-                _12 = (reinterpret_cast<device U32*>(v_492.a.pair_at))->at[job.y + at];
+                _13 = (reinterpret_cast<device U32*>(v_4.a.pair_at))->at[job.y + at];
             }
             else
             {
-                _12 = job.y + at;
+                _13 = job.y + at;
             }
-            uint y_row = _12;
-            device F32* y = reinterpret_cast<device F32*>(v_492.a.y + ((4ul * ulong(y_row)) * ulong(v_492.a.rows)));
+            uint y_row = _13;
+            device F32* y = reinterpret_cast<device F32*>(v_4.a.y + ((4ul * ulong(y_row)) * ulong(v_4.a.rows)));
             for (uint q_2 = 0u; q_2 < (down ? 4u : 2u); q_2++)
             {
-                if (((y0 + i) + (16u * q_2)) < v_492.a.rows)
+                if (((y0 + i) + (16u * q_2)) < v_4.a.rows)
                 {
                     if (down)
                     {
-                        _13 = sum[q_2][h];
+                        _14 = sum[q_2][h];
                     }
                     else
                     {
                         float param_12 = sum[q_2][h];
                         float param_13 = sum[q_2 + 2u][h];
-                        float param_14 = v_492.a.b1;
-                        float param_15 = v_492.a.b2;
-                        _13 = k3_situ(param_12, param_13, param_14, param_15);
+                        float param_14 = v_4.a.b1;
+                        float param_15 = v_4.a.b2;
+                        _14 = k3_situ(param_12, param_13, param_14, param_15);
                     }
-                    y->at[(y0 + i) + (16u * q_2)] = _13;
+                    y->at[(y0 + i) + (16u * q_2)] = _14;
                 }
             }
         }

@@ -83,10 +83,10 @@ bool is_nan(thread const float& x)
 }
 
 static inline __attribute__((always_inline))
-uint2 own_best(thread const uint& thread0, constant Push& v_95, threadgroup uint (&score)[4096])
+uint2 own_best(thread const uint& thread0, constant Push& v_2, threadgroup uint (&score)[4096])
 {
     uint2 best = uint2(0u, 4294967295u);
-    for (uint e = thread0; e < v_95.a.E; e += 256u)
+    for (uint e = thread0; e < v_2.a.E; e += 256u)
     {
         if (score[e] > best.x)
         {
@@ -100,18 +100,18 @@ static inline __attribute__((always_inline))
 uint group_best(thread const uint2& own, thread const uint& _round, threadgroup uint2 (&best_of)[2][128], thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups)
 {
     uint most = simd_max(own.x);
-    uint _2;
+    uint _3;
     if (own.x == most)
     {
-        _2 = own.y;
+        _3 = own.y;
     }
     else
     {
-        _2 = 4294967295u;
+        _3 = 4294967295u;
     }
-    uint id = simd_min(_2);
-    bool _3 = simd_is_first();
-    if (_3)
+    uint id = simd_min(_3);
+    bool _4 = simd_is_first();
+    if (_4)
     {
         best_of[_round & 1u][gl_SubgroupID] = uint2(most, id);
     }
@@ -120,27 +120,27 @@ uint group_best(thread const uint2& own, thread const uint& _round, threadgroup 
     for (uint i = 1u; i < gl_NumSubgroups; i++)
     {
         uint2 other = best_of[_round & 1u][i];
-        bool _4 = other.x > best.x;
-        bool _5;
-        if (!_4)
+        bool _5 = other.x > best.x;
+        bool _6;
+        if (!_5)
         {
-            bool _6 = other.x == best.x;
-            bool _7;
-            if (_6)
+            bool _7 = other.x == best.x;
+            bool _8;
+            if (_7)
             {
-                _7 = other.y < best.y;
+                _8 = other.y < best.y;
             }
             else
             {
-                _7 = _6;
+                _8 = _7;
             }
-            _5 = _7;
+            _6 = _8;
         }
         else
         {
-            _5 = _4;
+            _6 = _5;
         }
-        if (_5)
+        if (_6)
         {
             best = other;
         }
@@ -148,7 +148,7 @@ uint group_best(thread const uint2& own, thread const uint& _round, threadgroup 
     return best.y;
 }
 
-kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void router_topk(constant Push& v_2 [[buffer(0)]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup uint score[4096];
     threadgroup uint2 best_of[2][128];
@@ -157,10 +157,10 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
     threadgroup float k3_slots[128];
     uint thread0 = gl_LocalInvocationIndex;
     uint row = gl_WorkGroupID.x;
-    device F32* logits = reinterpret_cast<device F32*>(v_95.a.logits + ((4ul * ulong(row)) * ulong(v_95.a.E)));
-    device F32* bias0 = reinterpret_cast<device F32*>(v_95.a.bias0);
+    device F32* logits = reinterpret_cast<device F32*>(v_2.a.logits + ((4ul * ulong(row)) * ulong(v_2.a.E)));
+    device F32* bias0 = reinterpret_cast<device F32*>(v_2.a.bias0);
     uint bad = 0u;
-    for (uint e = thread0; e < v_95.a.E; e += 256u)
+    for (uint e = thread0; e < v_2.a.E; e += 256u)
     {
         float x = logits->at[e];
         float param = x;
@@ -168,25 +168,25 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
         float param_1 = biased;
         score[e] = ordered(param_1);
         float param_2 = x;
-        bool _8 = is_nan(param_2);
-        bool _9;
-        if (!_8)
+        bool _9 = is_nan(param_2);
+        bool _10;
+        if (!_9)
         {
             float param_3 = biased;
-            _9 = is_nan(param_3);
+            _10 = is_nan(param_3);
         }
         else
         {
-            _9 = _8;
+            _10 = _9;
         }
-        if (_9)
+        if (_10)
         {
             bad = 1u;
         }
     }
     bad = simd_max(bad);
-    bool _10 = simd_is_first();
-    if (_10)
+    bool _11 = simd_is_first();
+    if (_11)
     {
         damaged[gl_SubgroupID] = bad;
     }
@@ -199,58 +199,58 @@ kernel void router_topk(constant Push& v_95 [[buffer(0)]], uint gl_SubgroupID [[
     {
         if (thread0 == 0u)
         {
-            (reinterpret_cast<device U32*>(v_95.a.fault))->at[0] = v_95.a.fault_code;
+            (reinterpret_cast<device U32*>(v_2.a.fault))->at[0] = v_2.a.fault_code;
         }
-        for (uint e_1 = thread0; e_1 < v_95.a.E; e_1 += 256u)
+        for (uint e_1 = thread0; e_1 < v_2.a.E; e_1 += 256u)
         {
             score[e_1] = 1u;
         }
     }
     uint param_4 = thread0;
-    uint2 own = own_best(param_4, v_95, score);
+    uint2 own = own_best(param_4, v_2, score);
     uint mine = 0u;
-    for (uint _round = 0u; _round < v_95.a.K; _round++)
+    for (uint _round = 0u; _round < v_2.a.K; _round++)
     {
         uint2 param_5 = own;
         uint param_6 = _round;
-        uint _11 = group_best(param_5, param_6, best_of, gl_SubgroupID, gl_NumSubgroups);
-        uint id = _11;
+        uint _12 = group_best(param_5, param_6, best_of, gl_SubgroupID, gl_NumSubgroups);
+        uint id = _12;
         mine = (_round == thread0) ? id : mine;
         if ((id % 256u) == thread0)
         {
             score[id] = 0u;
             uint param_7 = thread0;
-            own = own_best(param_7, v_95, score);
+            own = own_best(param_7, v_2, score);
         }
     }
     float s = 0.0;
-    if (thread0 < v_95.a.K)
+    if (thread0 < v_2.a.K)
     {
         float param_8 = logits->at[mine];
-        float _12 = k3_sigma(param_8);
-        s = _12;
-        chosen[thread0] = _12;
+        float _13 = k3_sigma(param_8);
+        s = _13;
+        chosen[thread0] = _13;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (thread0 < v_95.a.K)
+    if (thread0 < v_2.a.K)
     {
         float sum = 0.0;
-        for (uint k = 0u; k < v_95.a.K; k++)
+        for (uint k = 0u; k < v_2.a.K; k++)
         {
             sum += chosen[k];
         }
-        ulong at = 4ul * ulong((row * v_95.a.K) + thread0);
-        (reinterpret_cast<device I32*>(v_95.a.ids + at))->at[0] = int(mine);
-        float _13;
-        if (v_95.a.renormalize != 0u)
+        ulong at = 4ul * ulong((row * v_2.a.K) + thread0);
+        (reinterpret_cast<device I32*>(v_2.a.ids + at))->at[0] = int(mine);
+        float _14;
+        if (v_2.a.renormalize != 0u)
         {
-            _13 = sum + 9.9999996826552253889678874634872e-21;
+            _14 = sum + 9.9999996826552253889678874634872e-21;
         }
         else
         {
-            _13 = 1.0;
+            _14 = 1.0;
         }
-        (reinterpret_cast<device F32*>(v_95.a.weights + at))->at[0] = (s / _13) * v_95.a.scale;
+        (reinterpret_cast<device F32*>(v_2.a.weights + at))->at[0] = (s / _14) * v_2.a.scale;
     }
 }
 

@@ -1,10 +1,8 @@
 // Made by tools/metal/generate.sh from glsl/sample_max.comp, do not edit: threads 256
 #pragma clang diagnostic ignored "-Wmissing-prototypes"
-#pragma clang diagnostic ignored "-Wunused-variable"
 
 #include <metal_stdlib>
 #include <simd/simd.h>
-#include <metal_atomic>
 
 using namespace metal;
 
@@ -69,55 +67,68 @@ uint key_of(thread uint& bits)
 }
 
 static inline __attribute__((always_inline))
-uint key_at(thread const uint& i, constant Push& v_53, thread uint3& gl_WorkGroupID)
+uint key_at(thread const uint& i, constant Push& v_2, thread uint3& gl_WorkGroupID)
 {
-    uint param = (reinterpret_cast<device U32*>(v_53.a.logits + ((4ul * ulong(v_53.a.V)) * ulong(gl_WorkGroupID.y))))->at[i];
-    uint _2 = key_of(param);
-    return _2;
+    uint param = (reinterpret_cast<device U32*>(v_2.a.logits + ((4ul * ulong(v_2.a.V)) * ulong(gl_WorkGroupID.y))))->at[i];
+    uint _3 = key_of(param);
+    return _3;
 }
 
 static inline __attribute__((always_inline))
-ulong histogram_at(thread const uint& _step, constant Push& v_53, thread uint3& gl_WorkGroupID)
+uint group_most(thread const uint& own, threadgroup uint (&maxima_of)[128], thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups)
 {
-    return v_53.a.histograms + (32784ul * ulong((8u * gl_WorkGroupID.y) + _step));
+    uint most = simd_max(own);
+    bool _4 = simd_is_first();
+    if (_4)
+    {
+        maxima_of[gl_SubgroupID] = most;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = 0u; i < gl_NumSubgroups; i++)
+    {
+        most = max(most, maxima_of[i]);
+    }
+    return most;
 }
 
-kernel void sample_max(constant Push& v_53 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_GlobalInvocationID [[thread_position_in_grid]])
+static inline __attribute__((always_inline))
+ulong histogram_at(thread const uint& _step, constant Push& v_2, thread uint3& gl_WorkGroupID)
 {
-    threadgroup uint best;
+    return v_2.a.histograms + (32784ul * ulong((8u * gl_WorkGroupID.y) + _step));
+}
+
+kernel void sample_max(constant Push& v_2 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]], uint3 gl_GlobalInvocationID [[thread_position_in_grid]])
+{
+    threadgroup uint maxima_of[128];
     threadgroup float k3_slots[128];
     threadgroup ulong now_kept;
     threadgroup ulong now_goal;
     threadgroup ulong now_above;
     threadgroup uint now_n_above;
     threadgroup uint now_prefix;
-    threadgroup uint now_best;
     threadgroup uint now_rank;
     threadgroup ulong scan_mass[2][256];
     threadgroup uint scan_count[2][256];
     uint lane = gl_LocalInvocationID.x;
     uint from = gl_WorkGroupID.x * 2048u;
     uint own = 0u;
-    if (lane == 0u)
-    {
-        best = 0u;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    uint _3 = from + lane;
-    for (uint i = _3; i < min((from + 2048u), v_53.a.V); i += 256u)
+    uint _5 = from + lane;
+    uint now_best;
+    for (uint i = _5; i < min((from + 2048u), v_2.a.V); i += 256u)
     {
         uint param = i;
-        own = max(own, key_at(param, v_53, gl_WorkGroupID));
+        own = max(own, key_at(param, v_2, gl_WorkGroupID));
     }
-    uint _4 = atomic_fetch_max_explicit((threadgroup atomic_uint*)&best, own, memory_order_relaxed);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint param_1 = own;
+    uint _6 = group_most(param_1, maxima_of, gl_SubgroupID, gl_NumSubgroups);
+    uint best = _6;
     if (lane == 0u)
     {
-        (reinterpret_cast<device U32*>(v_53.a.maxima))->at[(v_53.a.groups * gl_WorkGroupID.y) + gl_WorkGroupID.x] = best;
+        (reinterpret_cast<device U32*>(v_2.a.maxima))->at[(v_2.a.groups * gl_WorkGroupID.y) + gl_WorkGroupID.x] = best;
     }
-    uint param_1 = 0u;
-    device U32x4* bins = reinterpret_cast<device U32x4*>(histogram_at(param_1, v_53, gl_WorkGroupID));
-    for (uint i_1 = gl_GlobalInvocationID.x; i_1 < 16392u; i_1 += (256u * v_53.a.groups))
+    uint param_2 = 0u;
+    device U32x4* bins = reinterpret_cast<device U32x4*>(histogram_at(param_2, v_2, gl_WorkGroupID));
+    for (uint i_1 = gl_GlobalInvocationID.x; i_1 < 16392u; i_1 += (256u * v_2.a.groups))
     {
         bins->at[i_1] = uint4(0u);
     }

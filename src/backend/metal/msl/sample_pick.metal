@@ -100,7 +100,7 @@ struct I32
 constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
 
 static inline __attribute__((always_inline))
-void scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[2][256], threadgroup uint (&scan_count)[2][256])
+ulong scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalInvocationID, threadgroup ulong (&scan_mass)[2][256], threadgroup uint (&scan_count)[2][256])
 {
     uint lane = gl_LocalInvocationID.x;
     for (uint set = 0u, reach = 1u; reach < 256u; reach *= 2u, set ^= 1u)
@@ -114,6 +114,7 @@ void scan_lanes(thread ulong& mass, thread uint& count, thread uint3& gl_LocalIn
             count += scan_count[set][lane - reach];
         }
     }
+    return scan_mass[1][127] + scan_mass[1][255];
 }
 
 static inline __attribute__((always_inline))
@@ -129,23 +130,23 @@ void find(thread const spvUnsafeArray<uint, 8>& n, thread uint3& gl_LocalInvocat
     uint to = own;
     ulong param = unused;
     uint param_1 = to;
-    scan_lanes(param, param_1, gl_LocalInvocationID, scan_mass, scan_count);
+    ulong _1 = scan_lanes(param, param_1, gl_LocalInvocationID, scan_mass, scan_count);
     unused = param;
     to = param_1;
     uint before = to - own;
     for (uint j_1 = 0u; j_1 < 8u; j_1++)
     {
-        bool _1 = before <= sought;
-        bool _2;
-        if (_1)
+        bool _2 = before <= sought;
+        bool _3;
+        if (_2)
         {
-            _2 = sought < (before + n[j_1]);
+            _3 = sought < (before + n[j_1]);
         }
         else
         {
-            _2 = _1;
+            _3 = _2;
         }
-        if (_2)
+        if (_3)
         {
             found = (8u * gl_LocalInvocationID.x) + j_1;
             rank = sought - before;
@@ -166,24 +167,24 @@ uint key_of(thread uint& bits)
     {
         bits = 0u;
     }
-    uint _3;
+    uint _4;
     if ((bits & 2147483648u) != 0u)
     {
-        _3 = ~bits;
+        _4 = ~bits;
     }
     else
     {
-        _3 = bits | 2147483648u;
+        _4 = bits | 2147483648u;
     }
-    return _3;
+    return _4;
 }
 
 static inline __attribute__((always_inline))
-uint key_at(thread const uint& i, constant Push& v_66, thread uint3& gl_WorkGroupID)
+uint key_at(thread const uint& i, constant Push& v_5, thread uint3& gl_WorkGroupID)
 {
-    uint param = (reinterpret_cast<device U32*>(v_66.a.logits + ((4ul * ulong(v_66.a.V)) * ulong(gl_WorkGroupID.y))))->at[i];
-    uint _4 = key_of(param);
-    return _4;
+    uint param = (reinterpret_cast<device U32*>(v_5.a.logits + ((4ul * ulong(v_5.a.V)) * ulong(gl_WorkGroupID.y))))->at[i];
+    uint _6 = key_of(param);
+    return _6;
 }
 
 static inline __attribute__((always_inline))
@@ -192,7 +193,7 @@ bool has_distribution(thread const uint& best)
     return (best < 4286578688u) && (best > 8388607u);
 }
 
-kernel void sample_pick(constant Push& v_66 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
+kernel void sample_pick(constant Push& v_5 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
 {
     threadgroup ulong scan_mass[2][256];
     threadgroup uint scan_count[2][256];
@@ -204,13 +205,14 @@ kernel void sample_pick(constant Push& v_66 [[buffer(0)]], uint3 gl_WorkGroupID 
     threadgroup ulong now_above;
     threadgroup uint now_n_above;
     threadgroup uint now_prefix;
-    threadgroup uint now_best;
     threadgroup uint now_rank;
-    device States* states = reinterpret_cast<device States*>(v_66.a.states);
-    device U32* ties = reinterpret_cast<device U32*>(v_66.a.ties + ((4ul * ulong(v_66.a.groups)) * ulong(gl_WorkGroupID.y)));
+    threadgroup uint maxima_of[128];
+    device States* states = reinterpret_cast<device States*>(v_5.a.states);
+    device U32* ties = reinterpret_cast<device U32*>(v_5.a.ties + ((4ul * ulong(v_5.a.groups)) * ulong(gl_WorkGroupID.y)));
     uint lane = gl_LocalInvocationID.x;
-    uint last = (8u * gl_WorkGroupID.y) + v_66.a._step;
+    uint last = (8u * gl_WorkGroupID.y) + v_5.a._step;
     uint key = states->at[last].prefix;
+    uint now_best;
     if (lane == 0u)
     {
         found = 0u;
@@ -218,18 +220,18 @@ kernel void sample_pick(constant Push& v_66 [[buffer(0)]], uint3 gl_WorkGroupID 
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     spvUnsafeArray<uint, 8> n;
-    uint _5;
+    uint _7;
     for (uint j = 0u; j < 8u; j++)
     {
-        if (((8u * lane) + j) < v_66.a.groups)
+        if (((8u * lane) + j) < v_5.a.groups)
         {
-            _5 = ties->at[(8u * lane) + j];
+            _7 = ties->at[(8u * lane) + j];
         }
         else
         {
-            _5 = 0u;
+            _7 = 0u;
         }
-        n[j] = _5;
+        n[j] = _7;
     }
     spvUnsafeArray<uint, 8> param;
     param = n;
@@ -238,18 +240,18 @@ kernel void sample_pick(constant Push& v_66 [[buffer(0)]], uint3 gl_WorkGroupID 
     for (uint j_1 = 0u; j_1 < 8u; j_1++)
     {
         uint i = (from + (8u * lane)) + j_1;
-        bool _6 = i < v_66.a.V;
-        bool _7;
-        if (_6)
+        bool _8 = i < v_5.a.V;
+        bool _9;
+        if (_8)
         {
             uint param_1 = i;
-            _7 = key_at(param_1, v_66, gl_WorkGroupID) == key;
+            _9 = key_at(param_1, v_5, gl_WorkGroupID) == key;
         }
         else
         {
-            _7 = _6;
+            _9 = _8;
         }
-        n[j_1] = uint(_7);
+        n[j_1] = uint(_9);
     }
     spvUnsafeArray<uint, 8> param_2;
     param_2 = n;
@@ -257,16 +259,16 @@ kernel void sample_pick(constant Push& v_66 [[buffer(0)]], uint3 gl_WorkGroupID 
     if (lane == 0u)
     {
         uint param_3 = states->at[last].best;
-        int _8;
+        int _10;
         if (has_distribution(param_3))
         {
-            _8 = int(from + found);
+            _10 = int(from + found);
         }
         else
         {
-            _8 = -1;
+            _10 = -1;
         }
-        (reinterpret_cast<device I32*>(v_66.a.ids))->at[gl_WorkGroupID.y] = _8;
+        (reinterpret_cast<device I32*>(v_5.a.ids))->at[gl_WorkGroupID.y] = _10;
     }
 }
 

@@ -137,15 +137,15 @@ float k3_situ(thread const float& g, thread const float& u, thread const float& 
 }
 
 static inline __attribute__((always_inline))
-float4 value(thread const float4& g, thread const float4& u, constant Push& v_181)
+float4 value(thread const float4& g, thread const float4& u, constant Push& v_7)
 {
     float4 y;
     for (int i = 0; i < 4; i++)
     {
         float param = g[i];
         float param_1 = u[i];
-        float param_2 = v_181.a.b1;
-        float param_3 = v_181.a.b2;
+        float param_2 = v_7.a.b1;
+        float param_3 = v_7.a.b2;
         y[i] = k3_situ(param, param_1, param_2, param_3);
     }
     return y;
@@ -172,25 +172,25 @@ void k3_store4(thread const ulong& at, thread const uint& i, thread const uint& 
     }
 }
 
-kernel void situ_glu(constant Push& v_181 [[buffer(0)]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_GlobalInvocationID [[thread_position_in_grid]])
+kernel void situ_glu(constant Push& v_7 [[buffer(0)]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_GlobalInvocationID [[thread_position_in_grid]])
 {
     threadgroup float k3_slots[128];
-    uint _7 = 1024u * gl_NumWorkGroups.x;
-    uint _8 = 4u * gl_GlobalInvocationID.x;
-    for (uint _step = _7, i = _8; i < v_181.a.n; i += _step)
+    uint _8 = 1024u * gl_NumWorkGroups.x;
+    uint _9 = 4u * gl_GlobalInvocationID.x;
+    for (uint _step = _8, i = _9; i < v_7.a.n; i += _step)
     {
-        ulong param = v_181.a.a;
+        ulong param = v_7.a.a;
         uint param_1 = i;
-        uint param_2 = v_181.a.n;
-        ulong param_3 = v_181.a.b;
+        uint param_2 = v_7.a.n;
+        ulong param_3 = v_7.a.b;
         uint param_4 = i;
-        uint param_5 = v_181.a.n;
+        uint param_5 = v_7.a.n;
         float4 param_6 = k3_load4(param, param_1, param_2);
         float4 param_7 = k3_load4(param_3, param_4, param_5);
-        ulong param_8 = v_181.a.y;
+        ulong param_8 = v_7.a.y;
         uint param_9 = i;
-        uint param_10 = v_181.a.n;
-        float4 param_11 = value(param_6, param_7, v_181);
+        uint param_10 = v_7.a.n;
+        float4 param_11 = value(param_6, param_7, v_7);
         k3_store4(param_8, param_9, param_10, param_11);
     }
 }
