@@ -23,15 +23,15 @@ static void print_usage(FILE *out)
 
 static int unknown_verb(const char *name)
 {
-    const char *names[8];
-    for (size_t i = 0; i < app_n_verbs && i < 8; i++)
+    const char *names[16];
+    for (size_t i = 0; i < app_n_verbs && i < 16; i++)
         names[i] = app_verbs[i].name;
     const char *near = app_nearest(name, names, app_n_verbs);
     fprintf(stderr, "k3: unknown verb %s", name);
     if (near)
         fprintf(stderr, "; did you mean %s?\n", near);
     else
-        fprintf(stderr, "; run, eval, bench, devices, inspect, help or version wanted\n");
+        fprintf(stderr, "; run, eval, bench, devices, inspect, pull, help or version wanted\n");
     return APP_USAGE;
 }
 

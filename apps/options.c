@@ -186,14 +186,29 @@ int app_options_parse(app_options *out, const app_verb *verb, int n, char **argu
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t seed = (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
-    *out = (app_options){.verb = verb->name, .n = -1, .temperature = 1, .top_p = 0.95, .seed = seed, .n_repeats = 5};
+    *out = (app_options){.verb = verb->name,
+                         .n = -1,
+                         .temperature = 1,
+                         .top_p = 0.95,
+                         .seed = seed,
+                         .n_repeats = 5,
+                         .revision = "main",
+                         .jobs = 4,
+                         .retries = 10,
+                         .timeout = 60};
     out->stops = app_alloc((size_t)n, sizeof *out->stops);
     for (int i = 0; i < n; i++) {
         const char *argument = arguments[i], *equals = strchr(argument, '=');
         if (argument[0] != '-' || !argument[1]) {
+            if (verb->takes_model == 2 && out->model && !out->out) {
+                out->out = argument;
+                continue;
+            }
             if (out->model || !verb->takes_model) {
                 fprintf(stderr, "k3 %s: %s: unexpected%s\n", verb->name, argument,
-                        verb->takes_model ? "; one model folder is wanted, and a text goes after -p" : "");
+                        verb->takes_model == 2 ? "; a model and a folder are wanted"
+                        : verb->takes_model    ? "; one model folder is wanted, and a text goes after -p"
+                                               : "");
                 return APP_USAGE;
             }
             out->model = argument;
@@ -217,8 +232,12 @@ int app_options_parse(app_options *out, const app_verb *verb, int n, char **argu
         if (status != APP_OK)
             return status;
     }
-    if (verb->takes_model && !out->model) {
-        fprintf(stderr, "k3 %s: no model folder given; usage: k3 %s %s\n", verb->name, verb->name, verb->usage);
+    if ((verb->takes_model && !out->model) || (verb->takes_model == 2 && !out->out)) {
+        fprintf(stderr, "k3 %s: no %s given; usage: k3 %s %s\n", verb->name,
+                verb->takes_model == 1 ? "model folder"
+                : out->model           ? "folder to write"
+                                       : "model",
+                verb->name, verb->usage);
         return APP_USAGE;
     }
     return APP_OK;

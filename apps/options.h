@@ -23,6 +23,8 @@ typedef struct app_options {
     int print_ids, stats, json, show_failures;
     const char *logits;
     long n_prompt, n_repeats;
+    const char *out, *revision, *token_file; /* pull */
+    long jobs, retries, timeout;
 } app_options;
 
 typedef enum app_option_kind { APP_FLAG, APP_TEXT, APP_WORD, APP_LIST, APP_COUNT, APP_NUMBER, APP_SEED, APP_SIZE } app_option_kind;
@@ -47,7 +49,7 @@ typedef struct app_verb {
     int (*run)(const app_options *options);
     const app_theme *const *themes;
     size_t n_themes;
-    int takes_model;
+    int takes_model; /* 2: and a folder to write */
 } app_verb;
 
 enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2, APP_INTERRUPTED = 130 };

@@ -47,6 +47,9 @@ need 'pkg-config --exists libpcre2-8' libpcre2-dev pcre2-devel pcre2
 need 'pkg-config --exists libedit || test -f /usr/include/histedit.h' libedit-dev libedit-devel -
 # Without it files are read by threads.
 [ "$(uname)" != Linux ] || want 'pkg-config --exists liburing' liburing-dev liburing-devel -
+# `k3 pull` is left out where these are missing.
+want 'pkg-config --exists libcurl' libcurl4-openssl-dev libcurl-devel -
+want 'pkg-config --exists libcrypto' libssl-dev openssl-devel openssl
 # The Vulkan backend is left out where these are missing. The loader and a driver are looked for when k3 runs.
 want 'command -v glslc' glslc glslc -
 want 'test -f /usr/include/volk.c || test -f /usr/include/volk/volk.c' libvulkan-volk-dev vulkan-volk-devel -
