@@ -75,8 +75,6 @@ static const app_option bench_options[] = {
 };
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
-
-static const app_theme sampling = {"Sampling, in this order", sampling_options, COUNT(sampling_options)};
 static const app_option pull_options[] = {
     {"--revision", "R", APP_TEXT, AT(revision), 0, 0, "main", "branch, tag or commit"},
     {"--jobs", "N", APP_COUNT, AT(jobs), 1, 64, "4", "files to fetch at once"},
@@ -87,20 +85,22 @@ static const app_option pull_options[] = {
     {"--timeout", "S", APP_COUNT, AT(timeout), 1, 3600, "60", "seconds without a byte after which a connection is given up"},
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no progress on stderr"},
 };
+
+static const app_theme sampling = {"Sampling, in this order", sampling_options, COUNT(sampling_options)};
 static const app_theme engine = {"Engine", engine_options, COUNT(engine_options)};
 static const app_theme run_in = {"Prompt", run_input, COUNT(run_input)};
 static const app_theme run_out = {"Output", run_output, COUNT(run_output)};
 static const app_theme eval_in = {"What to score", eval_input, COUNT(eval_input)};
 static const app_theme eval_out = {"Output", eval_output, COUNT(eval_output)};
 static const app_theme bench = {"Measure", bench_options, COUNT(bench_options)};
+static const app_theme pull = {"Fetch", pull_options, COUNT(pull_options)};
 
 static const app_theme *const run_themes[] = {&run_in, &sampling, &engine, &run_out};
-static const app_theme pull = {"Fetch", pull_options, COUNT(pull_options)};
 static const app_theme *const eval_themes[] = {&eval_in, &engine, &eval_out};
 static const app_theme *const bench_themes[] = {&bench, &engine};
+static const app_theme *const pull_themes[] = {&pull};
 
 const app_verb app_verbs[] = {
-static const app_theme *const pull_themes[] = {&pull};
     {"run", "MODEL (-p TEXT | --prompt-file F | --ids 1,2,3 | --request F | --chat) [options]",
      "continue a text, or chat\n\nWithout --chat the prompt is continued as it stands. The text goes to stdout; thinking, progress and\n"
      "figures go to stderr. Ctrl-C stops an answer, a second one leaves; Ctrl-D ends a conversation.",
@@ -116,11 +116,11 @@ static const app_theme *const pull_themes[] = {&pull};
      app_bench, bench_themes, COUNT(bench_themes), 1},
     {"devices", "", "list what can compute: GPUs by number and name, and the CPU", app_devices, NULL, 0, 0},
     {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
-};
-const size_t app_n_verbs = COUNT(app_verbs);
     {"pull", "SOURCE OUT [options]",
      "fetch a model into a folder\n\n"
      "SOURCE is the model's whole URL, http://HOST/OWNER/NAME, on a server with the hub's layout. Unfinished files\n"
      "are OUT/NAME.part; after Ctrl-C, a full disk or a lost connection the same command goes on. What is whole, by\n"
      "size and checksum, is not fetched again.",
      app_pull, pull_themes, COUNT(pull_themes), 2},
+};
+const size_t app_n_verbs = COUNT(app_verbs);
