@@ -64,10 +64,9 @@ static int direct_works(const k3_io_file *file)
             break;
     }
     int was_cached = is_cached(file, at);
-    ssize_t n;
-    do
+    ssize_t n = -1;
+    for (int i = 0; i <= K3_IO_STALLS && n < 0 && (!i || errno == EINTR); i++)
         n = pread(file->direct, to, K3_IO_ALIGN, (off_t)at);
-    while (n < 0 && errno == EINTR);
     free(to);
     if (n < 0 && (errno == EINVAL || errno == EOPNOTSUPP))
         return 0;
