@@ -44,6 +44,7 @@ int app_open_engine(k3_engine **out, const app_options *options)
                         .threads = (int)options->threads,
                         .chunk_rows = (int)options->chunk_rows,
                         .progress = app_progress,
+                        .ram = options->ram,
                         .vram = options->vram,
                         .expert_devices = options->expert_devices,
                         .kernel_cache = options->kernel_cache,

@@ -48,7 +48,7 @@ typedef struct k3_config {
     int chunk_rows;       /* rows computed at once in prefill; 0: chosen */
     k3_progress progress; /* may be NULL */
     void *user;
-    uint64_t vram;              /* bytes of memory to use of each device; 0: what is free */
+    uint64_t ram, vram;         /* bytes to use of the machine's memory, and of each device's; 0: what is free */
     const char *expert_devices; /* further devices that hold routed experts, such as "vulkan:1,vulkan:2"; NULL: none */
     const char *kernel_cache;   /* a folder where a device keeps compiled kernels between runs; NULL: they are compiled each time */
     const char *kernels;        /* a folder of Metal kernels that replace those built in, also while it runs; NULL: none */

@@ -57,6 +57,22 @@ uint64_t k3_machine_reserved_bytes(const k3_engine *engine)
     return 4 * k3_state_fixed_bytes(hp) + 2 * n_mla * tokens * (uint64_t)(hp->kv_lora + hp->rope) * (engine->cache_type == K3_BF16 ? 2 : 4);
 }
 
+/* Bytes of the host's memory for experts: what is left of --ram, or of what is free less a tenth and a quarter of a gigabyte, once trunk
+ * and scratch are there and the sessions' share is put by. */
+static uint64_t expert_ram(const k3_engine *engine)
+{
+    k3_memory_info info = {0};
+    uint64_t free = k3_os_memory_available(), spare = free / 10 + ((uint64_t)1 << 28), keep = 0;
+    if (!engine->be->is_device) {
+        engine->be->memory->info(engine->be, &info);
+        keep = k3_machine_reserved_bytes(engine);
+    }
+    uint64_t room = free > spare ? free - spare : 0, wish = engine->config.ram > info.used ? engine->config.ram - info.used : 0;
+    if (engine->config.ram && wish < room)
+        room = wish;
+    return room > keep ? room - keep : 0;
+}
+
 static void describe(k3_engine *engine)
 {
     uint64_t experts = 0;
@@ -108,12 +124,12 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     uint64_t room = trunk_room(engine);
     choose(engine, room);
     K3_TRY(check_room(engine, room, err));
-    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, c->threads, c->progress, c->user, err));
+    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, 0, c->threads, c->progress, c->user, err));
     k3_experts_config experts = {engine->open_backend, backend, devices};
     K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, &experts, err));
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
-    K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), c->progress, c->user, err));
+    K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), expert_ram(engine), c->progress, c->user, err));
     /* What devices did to test their kernels is no work of the model's. */
     int n_tiers = 0, i_main = 0;
     const k3_tier *tiers = k3_experts_tiers(engine->experts, &n_tiers, &i_main);

@@ -21,12 +21,18 @@ static k3_status fetch(k3_forward *f, k3_ref z, uint64_t z_at, uint64_t z_bytes,
     return f->be->sync(f->be, err);
 }
 
-/* Starts every tier that has pairs and waits for none. The CPU, which comes last, has computed its pairs when this returns. */
+/* Where a tier has ids and latent rows. */
+static k3_ref latent_of(const k3_forward *f, int i_tier, const k3_moe *moe, k3_ref z)
+{
+    return i_tier == f->i_main ? z : k3_at(f->tier_in[i_tier], k3_moe_latent_at(moe->T, moe->K));
+}
+
+/* Starts every device that has pairs and waits for none. */
 static void start(k3_forward *f, k3_moe *moe, k3_ref z)
 {
-    uint64_t z_at = k3_moe_latent_at(moe->T, moe->K), bytes = z_at + 4 * (uint64_t)moe->T * (uint64_t)moe->L;
+    uint64_t bytes = k3_moe_latent_at(moe->T, moe->K) + 4 * (uint64_t)moe->T * (uint64_t)moe->L;
     k3_ref host = f->tier_in[f->n_tiers - 1];
-    for (int i = 0; i < f->n_tiers; i++) {
+    for (int i = 0; i < f->n_tiers - 1; i++) {
         const k3_tier *tier = &f->tiers[i];
         k3_backend *be = tier->be;
         int is_main = i == f->i_main;
@@ -35,9 +41,24 @@ static void start(k3_forward *f, k3_moe *moe, k3_ref z)
         moe->ids = f->tier_in[i];
         moe->experts = tier->view;
         if (tier->n_pairs)
-            be->ops->moe_experts(be, f->tier_slots[i], is_main ? z : k3_at(f->tier_in[i], z_at), moe);
+            be->ops->moe_experts(be, f->tier_slots[i], latent_of(f, i, moe, z), moe);
         if (tier->n_pairs || is_main)
             be->submit(be);
+    }
+}
+
+/* The CPU, which comes last, computes experts as they arrive from disk; those that are there already come first. */
+static k3_status compute_arrivals(k3_forward *f, k3_moe *moe, k3_ref z, k3_error *err)
+{
+    int i = f->n_tiers - 1, n = 0;
+    k3_backend *be = f->tiers[i].be;
+    moe->ids = f->tier_in[i];
+    moe->experts = f->tiers[i].view;
+    for (;;) {
+        K3_TRY(k3_experts_next(f->experts, &n, err));
+        if (!n)
+            return K3_OK;
+        be->ops->moe_experts(be, f->tier_slots[i], latent_of(f, i, moe, z), moe);
     }
 }
 
@@ -54,7 +75,7 @@ static k3_status bring_slots(k3_forward *f, int i_tier, const k3_moe *moe, k3_er
         tier->be->memory->download(tier->be, f->stage, f->tier_slots[i_tier], (uint64_t)n * slot);
     K3_TRY(tier->be->sync(tier->be, err));
     for (int first = 0, end; first < n; first = end + 1) {
-        for (end = first; end < n && tier->view[moe->host_ids[end]]; end++)
+        for (end = first; end < n && tier->mine[moe->host_ids[end]]; end++)
             ;
         if (end > first)
             f->be->memory->upload(f->be, k3_at(f->tier_slots[f->i_main], (uint64_t)first * slot), from + (uint64_t)first * slot,
@@ -76,6 +97,7 @@ static k3_status choose(k3_forward *f, k3_ref z, k3_moe *moe, int layer, k3_erro
 static k3_status compute(k3_forward *f, k3_ref z, k3_moe *moe, k3_error *err)
 {
     start(f, moe, z);
+    K3_TRY(compute_arrivals(f, moe, z, err));
     for (int i = 0; i < f->n_tiers; i++)
         if (i != f->i_main && f->tiers[i].n_pairs)
             K3_TRY(bring_slots(f, i, moe, err));
@@ -91,13 +113,17 @@ k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error 
     k3_ref ids = f->tier_in[f->i_main], z = L ? k3_at(ids, k3_moe_latent_at(T, K)) : n, slots = f->tier_slots[f->i_main];
     k3_moe moe = {.T = T, .K = K, .E = hp->n_experts, .L = L ? L : hp->hidden, .I = hp->expert_inner, .b1 = hp->situ_b1, .b2 = hp->situ_b2};
 
-    op->matmul(f->be, (k3_proj[]){{&w->router, f->router}, {&w->down, z}}, L ? 2 : 1, n, T);
+    /* The CPU alone needs the latent rows only when the experts are being read. */
+    int is_late = L && f->n_tiers == 1;
+    op->matmul(f->be, (k3_proj[]){{&w->router, f->router}, {&w->down, z}}, L && !is_late ? 2 : 1, n, T);
     op->router_topk(f->be, ids, f->top_w, f->router, w->bias, T, hp->n_experts, K, hp->renormalize, hp->routed_scale);
     moe.ids = ids;
     int is_whole = k3_experts_whole(f->experts, &moe, layer);
     if (!is_whole)
         K3_TRY(choose(f, z, &moe, layer, err));
-    /* Before the routed experts, so that a device has the shared ones to do while others compute theirs. */
+    if (is_late)
+        op->matmul(f->be, &(k3_proj){&w->down, z}, 1, n, T);
+    /* Before the routed experts: the shared ones are computed while others compute theirs, or while the drive reads. */
     if (hp->n_shared)
         k3_dense_forward(f, f->x, n, &w->shared);
     if (is_whole)

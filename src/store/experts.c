@@ -3,6 +3,7 @@
 #include "backend/args/moe.h"
 #include "store/residency.h"
 #include "store/slots.h"
+#include "store/stream.h"
 #include "store/views.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@ enum { K3_UPLOAD_ROWS = 8, K3_PROMOTIONS = 2 };
 typedef struct k3_map {
     void *at;
     uint64_t bytes;
-    k3_buf *buf;
 } k3_map;
 
 struct k3_experts {
@@ -28,22 +28,28 @@ struct k3_experts {
     k3_backend *main;
     k3_tier tiers[K3_MAX_TIERS];
     int n_tiers, i_main;
-    k3_map *maps;           /* by shard; at == NULL where no expert lives */
-    k3_expert *mapped;      /* [layer * E + id], in the CPU tier's memory */
-    unsigned char *checked; /* [layer * E + id] */
-    int n_experts;          /* of all MoE layers */
+    int n_experts; /* of all MoE layers */
 
-    k3_residency *residency; /* items are layer * E + id */
+    /* The CPU's: slots in the host's memory, opened when the CPU has something to compute. */
+    k3_stream *stream;
+    uint64_t ram; /* bytes of them */
+
+    /* The devices': residency's items are layer * E + id. */
+    k3_residency *residency;
     k3_slots slots;
-    k3_views *views;         /* by shard, where the main device reads the mapped files in place */
+    void *stage; /* one tensor on its way to a device that shows the host nothing */
+    uint64_t uploaded;
+
+    k3_map *maps;            /* by shard, where the main device reads the files in place */
+    k3_views *views;         /* of them */
     k3_expert *viewed;       /* [layer * E + id] in them, or NULL */
     const k3_expert **whole; /* [layer * E + id] if the main device has all of them, else NULL */
     k3_buf *addresses;       /* k3_expert_address, in the same order */
-    uint64_t uploaded;
 
     /* The layer at hand. */
-    int layer, n_wanted;
+    int layer, n_wanted, n_on_cpu;
     int32_t *wanted; /* [n_wanted] ids, each once */
+    int32_t *on_cpu; /* [n_on_cpu] those of them that the CPU computes */
     int32_t *rows;   /* [E]: rows that want it */
 };
 
@@ -57,73 +63,22 @@ static k3_tier *cpu_tier(k3_experts *x)
     return &x->tiers[x->n_tiers - 1];
 }
 
-/* ---- mapped shards --------------------------------------------------------------------------------------------- */
+/* ---- an expert's file ---------------------------------------------------------------------------------------------- */
 
-/* At a multiple of K3_VIEW_ALIGN, which may be more than a page: room is taken first, and the file put into it. */
-static void *map_aligned(int fd, size_t bytes)
-{
-    char *room = mmap(NULL, bytes + K3_VIEW_ALIGN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED)
-        return MAP_FAILED;
-    char *at = room + (K3_VIEW_ALIGN - (uintptr_t)room % K3_VIEW_ALIGN) % K3_VIEW_ALIGN;
-    if (at > room)
-        munmap(room, (size_t)(at - room));
-    if (at < room + K3_VIEW_ALIGN)
-        munmap(at + bytes, (size_t)(room + K3_VIEW_ALIGN - at));
-    void *mapped = mmap(at, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (mapped == MAP_FAILED)
-        munmap(at, bytes);
-    return mapped;
-}
+/* The three matrices of an expert, in the order of its file. */
+static const struct {
+    size_t at; /* of the matrix in k3_expert */
+    k3_role codes, scale;
+    const char *name;
+} matrices[] = {
+    {offsetof(k3_expert, w1), K3_R_W1, K3_R_W1_SCALE, "w1"},
+    {offsetof(k3_expert, w2), K3_R_W2, K3_R_W2_SCALE, "w2"},
+    {offsetof(k3_expert, w3), K3_R_W3, K3_R_W3_SCALE, "w3"},
+};
 
-static uint64_t mapped_bytes(uint64_t bytes)
+static k3_mat *matrix_of(k3_expert *e, int i)
 {
-    return (bytes + K3_VIEW_ALIGN - 1) / K3_VIEW_ALIGN * K3_VIEW_ALIGN;
-}
-
-static k3_status map_shard(k3_experts *x, int shard, k3_error *err)
-{
-    k3_map *map = &x->maps[shard];
-    if (map->at)
-        return K3_OK;
-    uint64_t bytes = k3_ckpt_shard_bytes(x->ckpt, shard);
-    if (bytes > SIZE_MAX - 2 * K3_VIEW_ALIGN)
-        return k3_fail(err, K3_E_UNSUPPORTED, "%s: %llu bytes cannot be mapped by a 32-bit process", k3_ckpt_shard_path(x->ckpt, shard),
-                       (unsigned long long)bytes);
-    void *at = map_aligned(k3_ckpt_shard_fd(x->ckpt, shard), (size_t)mapped_bytes(bytes));
-    if (at == MAP_FAILED)
-        return k3_fail(err, K3_E_IO, "%s: cannot map %llu bytes: %s", k3_ckpt_shard_path(x->ckpt, shard), (unsigned long long)bytes,
-                       strerror(errno));
-    map->at = at;
-    map->bytes = bytes;
-    k3_backend *cpu = cpu_tier(x)->be;
-    map->buf = cpu->memory->wrap(cpu, at, bytes, "routed experts");
-    return map->buf ? K3_OK : cpu->sync(cpu, err);
-}
-
-static k3_status place(k3_experts *x, k3_mat *mat, k3_role codes, k3_role scale, int layer, int id, k3_error *err)
-{
-    const k3_tensor_info *w = k3_ckpt_role(x->ckpt, codes, layer, id), *s = k3_ckpt_role(x->ckpt, scale, layer, id);
-    if (!w || !s)
-        return k3_fail(err, K3_E_NOT_FOUND, "layer %d expert %d: no MXFP4 tensors", layer, id);
-    K3_TRY(map_shard(x, w->shard, err));
-    K3_TRY(map_shard(x, s->shard, err));
-    *mat =
-        (k3_mat){K3_MXFP4, (int)w->shape[0], (int)w->shape[1] * 2, {x->maps[w->shard].buf, w->offset}, {x->maps[s->shard].buf, s->offset}};
-    return K3_OK;
-}
-
-static k3_status place_all(k3_experts *x, k3_error *err)
-{
-    const k3_hparams *hp = x->hp;
-    for (int l = 0; l < hp->n_layers; l++)
-        for (int id = 0; hp->is_moe[l] && id < hp->n_experts; id++, x->n_experts++) {
-            k3_expert *e = &x->mapped[item_of(x, l, id)];
-            K3_TRY(place(x, &e->w1, K3_R_W1, K3_R_W1_SCALE, l, id, err));
-            K3_TRY(place(x, &e->w2, K3_R_W2, K3_R_W2_SCALE, l, id, err));
-            K3_TRY(place(x, &e->w3, K3_R_W3, K3_R_W3_SCALE, l, id, err));
-        }
-    return K3_OK;
+    return (k3_mat *)(void *)((char *)e + matrices[i].at);
 }
 
 static k3_status check_scales(const unsigned char *scale, const k3_mat *mat, int layer, int id, const char *which, k3_error *err)
@@ -138,31 +93,20 @@ static k3_status check_scales(const unsigned char *scale, const k3_mat *mat, int
                    which, i / per_row, i % per_row);
 }
 
-/* The scales of an expert in its file, once. */
-static k3_status check(k3_experts *x, int layer, int id, k3_error *err)
-{
-    size_t item = item_of(x, layer, id);
-    const k3_expert *e = &x->mapped[item];
-    if (x->checked[item])
-        return K3_OK;
-    K3_TRY(check_scales(k3_host(e->w1.scale), &e->w1, layer, id, "w1", err));
-    K3_TRY(check_scales(k3_host(e->w2.scale), &e->w2, layer, id, "w2", err));
-    K3_TRY(check_scales(k3_host(e->w3.scale), &e->w3, layer, id, "w3", err));
-    x->checked[item] = 1;
-    return K3_OK;
-}
-
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
 
 static k3_status add_tier(k3_experts *x, k3_backend *be, k3_error *err)
 {
     const k3_expert **view = calloc((size_t)x->hp->n_experts + 1, sizeof *view);
-    if (!view) {
+    unsigned char *mine = calloc((size_t)x->hp->n_experts + 1, 1);
+    if (!view || !mine) {
+        free(view);
+        free(mine);
         if (be != x->main)
             be->close(be);
         return k3_fail(err, K3_E_NOMEM, "expert table: out of memory");
     }
-    x->tiers[x->n_tiers++] = (k3_tier){.be = be, .view = view};
+    x->tiers[x->n_tiers++] = (k3_tier){.be = be, .view = view, .mine = mine};
     return K3_OK;
 }
 
@@ -204,15 +148,14 @@ static k3_status open_all(k3_experts *x, const k3_experts_config *config, k3_err
     size_t E = (size_t)x->hp->n_experts, n = (size_t)x->hp->n_layers * E;
     K3_TRY(open_tiers(x, config, err));
     x->slots.hp = x->hp;
-    x->maps = calloc((size_t)k3_ckpt_n_shards(x->ckpt), sizeof *x->maps);
-    x->mapped = calloc(n + 1, sizeof *x->mapped);
-    x->checked = calloc(n + 1, 1);
     x->wanted = calloc(E + 1, sizeof *x->wanted);
+    x->on_cpu = calloc(E + 1, sizeof *x->on_cpu);
     x->rows = calloc(E + 1, sizeof *x->rows);
-    if (!x->maps || !x->mapped || !x->checked || !x->wanted || !x->rows)
+    if (!x->wanted || !x->on_cpu || !x->rows)
         return k3_fail(err, K3_E_NOMEM, "expert table: out of memory for %zu experts", n);
-    K3_TRY(k3_residency_open(&x->residency, (int)n, 0, err));
-    return place_all(x, err);
+    for (int l = 0; l < x->hp->n_layers; l++)
+        x->n_experts += x->hp->is_moe[l] ? x->hp->n_experts : 0;
+    return k3_residency_open(&x->residency, (int)n, 0, err);
 }
 
 k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *main, const k3_experts_config *config, k3_error *err)
@@ -235,12 +178,18 @@ k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *mai
 
 static void close_views(k3_experts *x)
 {
-    for (int i = 0; x->views && i < k3_ckpt_n_shards(x->ckpt); i++)
-        k3_views_close(&x->views[i]);
+    for (int i = 0; i < k3_ckpt_n_shards(x->ckpt); i++) {
+        if (x->views)
+            k3_views_close(&x->views[i]);
+        if (x->maps && x->maps[i].at)
+            munmap(x->maps[i].at, (size_t)x->maps[i].bytes);
+    }
     free(x->views);
     free(x->viewed);
+    free(x->maps);
     x->views = NULL;
     x->viewed = NULL;
+    x->maps = NULL;
 }
 
 void k3_experts_close(k3_experts *x)
@@ -251,22 +200,17 @@ void k3_experts_close(k3_experts *x)
     if (x->addresses)
         x->main->memory->release(x->main, x->addresses);
     close_views(x);
-    for (int i = 0; x->maps && i < k3_ckpt_n_shards(x->ckpt); i++) {
-        if (x->maps[i].buf)
-            cpu_tier(x)->be->memory->release(cpu_tier(x)->be, x->maps[i].buf);
-        if (x->maps[i].at)
-            munmap(x->maps[i].at, (size_t)mapped_bytes(x->maps[i].bytes));
-    }
+    k3_stream_close(x->stream);
     for (int i = 0; i < x->n_tiers; i++) {
         if (x->tiers[i].be != x->main)
             x->tiers[i].be->close(x->tiers[i].be);
         free(x->tiers[i].view);
+        free(x->tiers[i].mine);
     }
     k3_residency_close(x->residency);
-    free(x->maps);
-    free(x->mapped);
-    free(x->checked);
+    free(x->stage);
     free(x->wanted);
+    free(x->on_cpu);
     free(x->rows);
     free(x->whole);
     free(x);
@@ -281,59 +225,38 @@ k3_tier *k3_experts_tiers(k3_experts *x, int *n, int *i_main)
 
 /* ---- slots ---------------------------------------------------------------------------------------------------------- */
 
-/* The three matrices of an expert, in the order of its file. */
-static const struct {
-    size_t at; /* of the matrix in k3_expert */
-    k3_role codes, scale;
-    const char *name;
-} matrices[] = {
-    {offsetof(k3_expert, w1), K3_R_W1, K3_R_W1_SCALE, "w1"},
-    {offsetof(k3_expert, w2), K3_R_W2, K3_R_W2_SCALE, "w2"},
-    {offsetof(k3_expert, w3), K3_R_W3, K3_R_W3_SCALE, "w3"},
-};
-
-static const k3_mat *matrix_of(const k3_expert *e, int i)
-{
-    return (const k3_mat *)(const void *)((const char *)e + matrices[i].at);
-}
-
-/* One tensor from its file to where the device sees it. *host is NULL if the host does not. */
-static k3_status read_tensor(k3_experts *x, k3_backend *be, const k3_mat *to, int scales, const k3_tensor_info *from, void **host,
-                             k3_error *err)
+/* One tensor from its file to its place: straight into pages that the device sees, or by way of the stage. *host: where the host sees it.
+ */
+static k3_status bring_tensor(k3_experts *x, k3_backend *be, const k3_mat *to, int scales, const k3_tensor_info *from, void **host,
+                              k3_error *err)
 {
     uint64_t bytes;
-    *host = k3_slots_host(be, to, scales, &bytes);
-    return *host ? k3_ckpt_read(x->ckpt, *host, from, 0, bytes, err) : K3_OK;
+    void *shown = k3_slots_host(be, to, scales, &bytes);
+    if (!shown && !x->stage && !(x->stage = malloc((size_t)k3_experts_one_bytes(x->hp))))
+        return k3_fail(err, K3_E_NOMEM, "experts: no memory for %llu bytes on their way", (unsigned long long)k3_experts_one_bytes(x->hp));
+    *host = shown ? shown : x->stage;
+    K3_TRY(k3_ckpt_read(x->ckpt, *host, from, 0, bytes, err));
+    if (!shown)
+        be->memory->upload(be, scales ? to->scale : to->data, x->stage, bytes);
+    return K3_OK;
 }
 
-/* From disk straight into pages that the device sees, and checked there. *done is 0 where the device shows the host nothing. */
-static k3_status read_expert(k3_experts *x, k3_backend *be, const k3_expert *to, int layer, int id, int *done, k3_error *err)
+static k3_status bring_expert(k3_experts *x, k3_backend *be, k3_expert *to, int layer, int id, k3_error *err)
 {
-    *done = 0;
     for (int i = 0; i < 3; i++) {
-        void *codes, *scales;
-        const k3_mat *mat = matrix_of(to, i);
-        K3_TRY(read_tensor(x, be, mat, 0, k3_ckpt_role(x->ckpt, matrices[i].codes, layer, id), &codes, err));
-        K3_TRY(read_tensor(x, be, mat, 1, k3_ckpt_role(x->ckpt, matrices[i].scale, layer, id), &scales, err));
-        if (!codes || !scales)
-            return K3_OK;
-        K3_TRY(check_scales(scales, mat, layer, id, matrices[i].name, err));
+        void *host;
+        k3_mat *mat = matrix_of(to, i);
+        K3_TRY(bring_tensor(x, be, mat, 0, k3_ckpt_role(x->ckpt, matrices[i].codes, layer, id), &host, err));
+        K3_TRY(bring_tensor(x, be, mat, 1, k3_ckpt_role(x->ckpt, matrices[i].scale, layer, id), &host, err));
+        K3_TRY(check_scales(host, mat, layer, id, matrices[i].name, err));
     }
-    *done = 1;
     return K3_OK;
 }
 
 /* A slot that cannot be filled holds nothing. */
 static k3_status fill_slot(k3_experts *x, int slot, int layer, int id, k3_error *err)
 {
-    int done;
-    k3_backend *be = x->tiers[x->slots.tier[slot]].be;
-    k3_status status = read_expert(x, be, &x->slots.experts[slot], layer, id, &done, err);
-    if (status == K3_OK && !done) {
-        status = check(x, layer, id, err);
-        if (status == K3_OK)
-            k3_slots_fill(&x->slots, be, slot, &x->mapped[item_of(x, layer, id)]);
-    }
+    k3_status status = bring_expert(x, x->tiers[x->slots.tier[slot]].be, &x->slots.experts[slot], layer, id, err);
     if (status == K3_OK)
         x->uploaded += k3_experts_one_bytes(x->hp);
     else
@@ -405,64 +328,102 @@ static int room_for(const k3_experts *x, k3_backend *be, uint64_t keep_free)
     return n < (uint64_t)x->n_experts ? (int)n : x->n_experts;
 }
 
-/* Bytes of the mapped files, if their tensors lie where vector loads can begin; else UINT64_MAX. */
+/* ---- files read in place ------------------------------------------------------------------------------------------ */
+
+/* At a multiple of K3_VIEW_ALIGN, which may be more than a page: room is taken first, and the file put into it. */
+static void *map_aligned(int fd, size_t bytes)
+{
+    char *room = mmap(NULL, bytes + K3_VIEW_ALIGN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return NULL;
+    char *at = room + (K3_VIEW_ALIGN - (uintptr_t)room % K3_VIEW_ALIGN) % K3_VIEW_ALIGN;
+    if (at > room)
+        munmap(room, (size_t)(at - room));
+    if (at < room + K3_VIEW_ALIGN)
+        munmap(at + bytes, (size_t)(room + K3_VIEW_ALIGN - at));
+    if (mmap(at, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
+        return at;
+    munmap(at, bytes);
+    return NULL;
+}
+
+static uint64_t mapped_bytes(uint64_t bytes)
+{
+    return (bytes + K3_VIEW_ALIGN - 1) / K3_VIEW_ALIGN * K3_VIEW_ALIGN;
+}
+
+/* Bytes of the files that hold experts, if their tensors lie where vector loads can begin; else UINT64_MAX. */
 static uint64_t bytes_in_place(const k3_experts *x)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < k3_ckpt_n_shards(x->ckpt); i++)
-        bytes += x->maps[i].at ? mapped_bytes(x->maps[i].bytes) : 0;
-    for (size_t item = 0; item < item_of(x, x->hp->n_layers, 0); item++)
-        for (int i = 0; i < 3; i++) {
-            const k3_mat *mat = matrix_of(&x->mapped[item], i);
-            if (mat->rows && (mat->data.at % 16 || mat->scale.at % 4))
-                return UINT64_MAX;
-        }
+        bytes += mapped_bytes(k3_ckpt_shard_bytes(x->ckpt, i));
+    for (int l = 0; l < x->hp->n_layers; l++)
+        for (int id = 0; x->hp->is_moe[l] && id < x->hp->n_experts; id++)
+            for (int i = 0; i < 3; i++)
+                if (k3_ckpt_role(x->ckpt, matrices[i].codes, l, id)->offset % 16 ||
+                    k3_ckpt_role(x->ckpt, matrices[i].scale, l, id)->offset % 4)
+                    return UINT64_MAX;
     return bytes;
 }
 
-static k3_ref view_of(const k3_experts *x, k3_ref mapped)
+static int open_views(k3_experts *x)
 {
-    int shard = 0;
-    while (x->maps[shard].buf != mapped.buf)
-        shard++;
-    return k3_views_ref(&x->views[shard], mapped.at);
+    int n = k3_ckpt_n_shards(x->ckpt);
+    uint64_t tensor = (uint64_t)x->hp->expert_inner * (uint64_t)(x->hp->latent ? x->hp->latent : x->hp->hidden) / 2;
+    x->maps = calloc((size_t)n, sizeof *x->maps);
+    x->views = calloc((size_t)n, sizeof *x->views);
+    x->viewed = calloc(item_of(x, x->hp->n_layers, 0) + 1, sizeof *x->viewed);
+    for (int i = 0; i < n; i++) {
+        if (!x->maps || !x->views || !x->viewed)
+            return 0;
+        x->maps[i].bytes = mapped_bytes(k3_ckpt_shard_bytes(x->ckpt, i));
+        x->maps[i].at = map_aligned(k3_ckpt_shard_fd(x->ckpt, i), (size_t)x->maps[i].bytes);
+        if (!x->maps[i].at || !k3_views_open(&x->views[i], x->main, x->maps[i].at, x->maps[i].bytes, tensor))
+            return 0;
+    }
+    return 1;
 }
 
-/* A device that shares the host's memory reads the files where they are mapped, if all of them fit what it may use: nothing is copied, and
- * what the device does not touch is not read. *done is 0 where that cannot be. */
+/* An expert as the device sees it, its scales checked in the file. */
+static k3_status view_expert(k3_experts *x, int layer, int id, k3_error *err)
+{
+    for (int i = 0; i < 3; i++) {
+        const k3_tensor_info *w = k3_ckpt_role(x->ckpt, matrices[i].codes, layer, id),
+                             *s = k3_ckpt_role(x->ckpt, matrices[i].scale, layer, id);
+        k3_mat *mat = matrix_of(&x->viewed[item_of(x, layer, id)], i);
+        *mat = (k3_mat){K3_MXFP4, (int)w->shape[0], (int)w->shape[1] * 2, k3_views_ref(&x->views[w->shard], w->offset),
+                        k3_views_ref(&x->views[s->shard], s->offset)};
+        K3_TRY(check_scales((const unsigned char *)x->maps[s->shard].at + s->offset, mat, layer, id, matrices[i].name, err));
+    }
+    return K3_OK;
+}
+
+/* A device that shares the host's memory reads the files where they are mapped, if all of them fit what it may use: nothing is copied.
+ * *done is 0 where that cannot be. */
 static k3_status view_files(k3_experts *x, uint64_t keep_free, int *done, k3_error *err)
 {
     k3_memory_info info = {0};
+    *done = 0;
+    if (!x->main->shares_memory || x->n_tiers > 2 || !x->n_experts)
+        return K3_OK;
     x->main->memory->info(x->main, &info);
     uint64_t room = info.budget > info.used ? info.budget - info.used : 0, needed = bytes_in_place(x);
-    uint64_t tensor = (uint64_t)x->hp->expert_inner * (uint64_t)(x->hp->latent ? x->hp->latent : x->hp->hidden) / 2;
-    *done = 0;
     keep_free += sizeof(struct k3_expert_address) * item_of(x, x->hp->n_layers, 0);
-    if (!x->main->shares_memory || x->n_tiers > 2 || needed == UINT64_MAX || room < keep_free || needed > room - keep_free)
+    if (needed == UINT64_MAX || room < keep_free || needed > room - keep_free)
         return K3_OK;
-    x->views = calloc((size_t)k3_ckpt_n_shards(x->ckpt), sizeof *x->views);
-    x->viewed = calloc(item_of(x, x->hp->n_layers, 0) + 1, sizeof *x->viewed);
-    int fits = x->views && x->viewed;
-    for (int i = 0; fits && i < k3_ckpt_n_shards(x->ckpt); i++)
-        fits = !x->maps[i].at || k3_views_open(&x->views[i], x->main, x->maps[i].at, mapped_bytes(x->maps[i].bytes), tensor);
-    if (!fits) {
+    if (!open_views(x)) {
         close_views(x);
         return K3_OK;
     }
     for (int l = 0; l < x->hp->n_layers; l++)
-        for (int id = 0; x->hp->is_moe[l] && id < x->hp->n_experts; id++) {
-            size_t item = item_of(x, l, id);
-            K3_TRY(check(x, l, id, err));
-            x->viewed[item] = x->mapped[item];
-            for (int i = 0; i < 3; i++) {
-                k3_mat *mat = (k3_mat *)(void *)((char *)&x->viewed[item] + matrices[i].at);
-                mat->data = view_of(x, mat->data);
-                mat->scale = view_of(x, mat->scale);
-            }
-        }
+        for (int id = 0; x->hp->is_moe[l] && id < x->hp->n_experts; id++)
+            K3_TRY(view_expert(x, l, id, err));
     *done = 1;
     return tell_addresses(x, err);
 }
+
+/* ---- loading -------------------------------------------------------------------------------------------------------- */
 
 static k3_status add_slots(k3_experts *x, uint64_t keep_free, k3_error *err)
 {
@@ -474,9 +435,10 @@ static k3_status add_slots(k3_experts *x, uint64_t keep_free, k3_error *err)
     return K3_OK;
 }
 
-k3_status k3_experts_load(k3_experts *x, uint64_t keep_free, k3_progress progress, void *user, k3_error *err)
+k3_status k3_experts_load(k3_experts *x, uint64_t keep_free, uint64_t ram, k3_progress progress, void *user, k3_error *err)
 {
     int n_items = x->hp->n_layers * x->hp->n_experts, in_place;
+    x->ram = ram;
     K3_TRY(view_files(x, keep_free, &in_place, err));
     if (in_place)
         return K3_OK;
@@ -518,11 +480,11 @@ static void forget_layer(k3_experts *x)
     for (int i = 0; i < x->n_tiers; i++) {
         x->tiers[i].n_pairs = 0;
         for (int j = 0; j < x->n_wanted; j++)
-            x->tiers[i].view[x->wanted[j]] = NULL;
+            x->tiers[i].view[x->wanted[j]] = NULL, x->tiers[i].mine[x->wanted[j]] = 0;
     }
     for (int j = 0; j < x->n_wanted; j++)
         x->rows[x->wanted[j]] = 0;
-    x->n_wanted = 0;
+    x->n_wanted = x->n_on_cpu = 0;
 }
 
 /* What the layer wants, each id once, in order of first appearance. */
@@ -548,6 +510,16 @@ static k3_status bring(k3_experts *x, int id, int force, int *slot, k3_error *er
     return *slot < 0 ? K3_OK : fill_slot(x, *slot, x->layer, id, err);
 }
 
+/* The CPU's slots, made when it first has something to compute: as many as the memory set aside for them holds. */
+static k3_status open_stream(k3_experts *x, k3_error *err)
+{
+    if (x->stream)
+        return K3_OK;
+    uint64_t n = x->ram / k3_stream_slot_bytes(x->ckpt);
+    n = n > (uint64_t)x->n_experts ? (uint64_t)x->n_experts : n;
+    return k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, n ? (int)n : 1, err);
+}
+
 k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T, int K, k3_error *err)
 {
     forget_layer(x);
@@ -557,24 +529,34 @@ k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T,
         int id = x->wanted[i], slot = k3_residency_find(x->residency, (int)item_of(x, layer, id));
         if (slot < 0 && x->rows[id] >= K3_UPLOAD_ROWS)
             K3_TRY(bring(x, id, 1, &slot, err));
-        if (slot < 0)
-            K3_TRY(check(x, layer, id, err));
         k3_tier *tier = slot < 0 ? cpu_tier(x) : &x->tiers[x->slots.tier[slot]];
-        tier->view[id] = slot < 0 ? &x->mapped[item_of(x, layer, id)] : &x->slots.experts[slot];
+        if (slot < 0)
+            x->on_cpu[x->n_on_cpu++] = id;
+        else
+            tier->view[id] = &x->slots.experts[slot];
+        tier->mine[id] = 1;
         tier->n_pairs += x->rows[id];
         tier->pairs += (uint64_t)x->rows[id];
     }
-    return K3_OK;
+    if (!x->n_on_cpu)
+        return K3_OK;
+    K3_TRY(open_stream(x, err));
+    return k3_stream_begin(x->stream, layer, x->on_cpu, x->n_on_cpu, err);
+}
+
+k3_status k3_experts_next(k3_experts *x, int *n, k3_error *err)
+{
+    *n = 0;
+    return x->n_on_cpu ? k3_stream_next(x->stream, cpu_tier(x)->view, n, err) : K3_OK;
 }
 
 k3_status k3_experts_promote(k3_experts *x, k3_error *err)
 {
     int left = x->slots.n ? K3_PROMOTIONS : 0;
-    for (int i = 0, slot; i < x->n_wanted && left; i++)
-        if (cpu_tier(x)->view[x->wanted[i]]) {
-            K3_TRY(bring(x, x->wanted[i], 0, &slot, err));
-            left -= slot >= 0;
-        }
+    for (int i = 0, slot; i < x->n_on_cpu && left; i++) {
+        K3_TRY(bring(x, x->on_cpu[i], 0, &slot, err));
+        left -= slot >= 0;
+    }
     return K3_OK;
 }
 

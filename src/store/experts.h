@@ -1,5 +1,5 @@
-/* Routed experts by (layer, id), and who computes them. They stay in the shards as stored, MXFP4, and are mapped into memory: the page
- * cache holds what is used, and a model larger than memory still runs. Devices hold copies of some or all of them in slots of their memory.
+/* Routed experts by (layer, id), and who computes them. They stay in the shards as stored, MXFP4, and are read when they are wanted: into
+ * slots of the host's memory for the CPU (store/stream.h), into slots of device memory for devices.
  *
  * A tier is a backend that computes experts. The order is: the main backend if it is a device, further devices, the CPU, which has every
  * expert. An expert is in a slot of one device at most; whoever has it computes it, else the CPU does. */
@@ -23,30 +23,35 @@ enum { K3_MAX_TIERS = 16 };
 
 typedef struct k3_tier {
     k3_backend *be;
-    const k3_expert **view; /* [E]: of the layer at hand, the experts that this tier computes; NULL elsewhere */
+    const k3_expert **view; /* [E]: of the layer at hand, the experts that this tier computes; NULL elsewhere. The CPU's: see next */
+    unsigned char *mine;    /* [E]: of the layer at hand, whether this tier computes it */
     int n_pairs;            /* (row, rank) pairs of the layer at hand */
     int n_slots;            /* the CPU has none */
     uint64_t pairs;         /* since the last reset */
 } k3_tier;
 
-/* Maps the experts and opens the tiers. `main` is the backend of the forward pass and outlives the store. */
+/* Opens the tiers. `main` is the backend of the forward pass and outlives the store. */
 k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *main, const k3_experts_config *config, k3_error *err);
 void k3_experts_close(k3_experts *experts);
 
 k3_tier *k3_experts_tiers(k3_experts *experts, int *n, int *i_main);
 
-/* Makes slots in what the devices have free, `keep_free` bytes of the main one left, and fills them if all experts fit. To be called once,
+/* Makes slots in what the devices have free, `keep_free` bytes of the main one left, and fills them if all experts fit. `ram` bytes of the
+ * host's memory are for experts of the CPU, which are read as they are wanted; less than one takes is room for one. To be called once,
  * when everything else that lives on the devices is there. Too little memory means fewer slots, not a failure. */
-k3_status k3_experts_load(k3_experts *experts, uint64_t keep_free, k3_progress progress, void *user, k3_error *err);
+k3_status k3_experts_load(k3_experts *experts, uint64_t keep_free, uint64_t ram, k3_progress progress, void *user, k3_error *err);
 /* Gives up slots of the main device to make room there; 0: there are none. */
 int k3_experts_shrink(k3_experts *experts);
 
 /* If the main device has every expert: sets the experts and the table of addresses of a layer, so that nobody has to know what the router
  * chose. Returns 0, and sets nothing, if not. */
 int k3_experts_whole(k3_experts *experts, k3_moe *moe, int layer);
-/* Deals the pairs ids[T * K] of a layer to the tiers: fills view and n_pairs. The first use of an expert checks its scale bytes: 255 is not
- * a number in E8M0 and is refused by name. */
+/* Deals the pairs ids[T * K] of a layer to the tiers: fills n_pairs, and view of devices, and starts to read what the CPU lacks. Scale
+ * bytes are checked when an expert is read: 255 is not a number in E8M0 and is refused by name. */
 k3_status k3_experts_assign(k3_experts *experts, int layer, const int32_t *ids, int T, int K, k3_error *err);
+/* The next experts of the layer that the CPU computes: sets its view to those that have arrived since, after waiting for one; *n is 0 when
+ * there are no more. To be called until then. */
+k3_status k3_experts_next(k3_experts *experts, int *n, k3_error *err);
 /* Brings some of what the CPU computed in this layer into slots, for the next time. */
 k3_status k3_experts_promote(k3_experts *experts, k3_error *err);
 

@@ -99,19 +99,6 @@ void *k3_slots_host(k3_backend *be, const k3_mat *mat, int scales, uint64_t *byt
     return be->memory->host(be, scales ? mat->scale : mat->data, *bytes);
 }
 
-static void fill_one(k3_backend *be, const k3_mat *to, const k3_mat *from)
-{
-    be->memory->upload(be, to->data, k3_host(from->data), bytes_of(to, 0));
-    be->memory->upload(be, to->scale, k3_host(from->scale), bytes_of(to, 1));
-}
-
-void k3_slots_fill(k3_slots *s, k3_backend *be, int slot, const k3_expert *from)
-{
-    fill_one(be, &s->experts[slot].w1, &from->w1);
-    fill_one(be, &s->experts[slot].w3, &from->w3);
-    fill_one(be, &s->experts[slot].w2, &from->w2);
-}
-
 int k3_slots_release(k3_slots *s, int tier, int *first, int *n)
 {
     for (int i = s->n_slabs - 1; i >= 0; i--) {

@@ -24,8 +24,6 @@ typedef struct k3_slots {
 uint64_t k3_slots_one_bytes(const k3_hparams *hp);
 /* Adds as many slots of a device as fit, at most n. Memory that ends early is no failure. */
 k3_status k3_slots_add(k3_slots *slots, k3_backend *be, int tier, int n, k3_error *err);
-/* Copies an expert whose tensors the host sees into a slot. */
-void k3_slots_fill(k3_slots *slots, k3_backend *be, int slot, const k3_expert *from);
 /* Where a matrix of an expert lies in its slot, as the host sees it; NULL where it does not. */
 void *k3_slots_host(k3_backend *be, const k3_mat *mat, int scales, uint64_t *bytes);
 /* Releases a slab of a tier and tells which slots went with it. Returns 0 if the tier has none. */

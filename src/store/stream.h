@@ -1,0 +1,40 @@
+/* Routed experts in the host's memory, for the CPU: slots of memory that experts are read into when a layer wants them, by reads that run
+ * while others are computed. An expert's six tensors lie together in the released files, so one expert is one read. */
+#ifndef K3_STORE_STREAM_H
+#define K3_STORE_STREAM_H
+
+#include "backend/backend.h"
+#include "ckpt/ckpt.h"
+#include "io/io.h"
+
+typedef struct k3_stream k3_stream;
+
+typedef struct k3_stream_stat {
+    uint64_t wanted, hits; /* experts that layers wanted, and that were there */
+    uint64_t wait_ns;      /* in which nothing could be computed for want of an expert */
+    k3_io_stat io;
+} k3_stream_stat;
+
+/* Bytes of memory that a slot takes: an expert with what aligned reads need around it. */
+uint64_t k3_stream_slot_bytes(const k3_ckpt *ckpt);
+/* n_slots >= 1. The slots' memory is taken as it is used. `cpu` computes from it. */
+k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, int n_slots, k3_error *err);
+void k3_stream_close(k3_stream *stream);
+
+/* A layer wants the experts ids[n], each once. Those that are missing are read in the order of their places on the drive. What was begun
+ * before has been handed out. */
+k3_status k3_stream_begin(k3_stream *stream, int layer, const int32_t *ids, int n, k3_error *err);
+/* Hands out experts that are there: sets view[id], after taking back what the call before handed out. Waits until there is at least one;
+ * *n is 0 when all have been handed out. A read that fails, or an expert whose scales hold 255, which is not a number in E8M0, is a
+ * failure by name; then nothing is in flight, and view is empty. */
+k3_status k3_stream_next(k3_stream *stream, const k3_expert **view, int *n, k3_error *err);
+/* Takes back what was handed out and waits for what is in flight, so that the next layer can begin; after a failure elsewhere. */
+void k3_stream_abandon(k3_stream *stream, const k3_expert **view);
+
+int k3_stream_slots(const k3_stream *stream, int *n_used);
+void k3_stream_stats(k3_stream *stream, k3_stream_stat *out, int reset);
+/* How reads are made, and what fell back: a line each. */
+const char *k3_stream_describe(const k3_stream *stream);
+const char *k3_stream_notice(const k3_stream *stream);
+
+#endif

@@ -1,0 +1,200 @@
+/* Experts read into slots of the host's memory: what is handed out, how often the drive is asked, and what a drive that fails leaves. */
+#include "store/stream.h"
+#include "support/tiny_checkpoint.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { LAYER = 5 };
+
+static char *folder;
+static k3_ckpt *ckpt;
+static k3_backend *cpu;
+
+static k3_stream *open_stream(int n_slots)
+{
+    k3_stream *stream;
+    k3_error err;
+    if (k3_stream_open(&stream, ckpt, cpu, n_slots, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    return stream;
+}
+
+static void check_tensor(k3_ref ref, k3_role role, int layer, int id)
+{
+    static unsigned char want[TINY_EXPERT_INNER * TINY_LATENT];
+    const k3_tensor_info *t = k3_ckpt_role(ckpt, role, layer, id);
+    assert_int_equal(k3_ckpt_read(ckpt, want, t, 0, t->bytes, NULL), K3_OK);
+    assert_memory_equal(k3_host(ref), want, t->bytes);
+}
+
+static void check_expert(const k3_expert *e, int layer, int id)
+{
+    check_tensor(e->w1.data, K3_R_W1, layer, id);
+    check_tensor(e->w1.scale, K3_R_W1_SCALE, layer, id);
+    check_tensor(e->w2.data, K3_R_W2, layer, id);
+    check_tensor(e->w2.scale, K3_R_W2_SCALE, layer, id);
+    check_tensor(e->w3.data, K3_R_W3, layer, id);
+    check_tensor(e->w3.scale, K3_R_W3_SCALE, layer, id);
+}
+
+/* Each wanted expert is handed out once, with its bytes; at most n_slots at a time. */
+static void layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots)
+{
+    const k3_expert *view[TINY_EXPERTS] = {NULL};
+    int seen[TINY_EXPERTS] = {0}, here;
+    k3_error err;
+    if (k3_stream_begin(stream, at, ids, n, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    do {
+        if (k3_stream_next(stream, view, &here, &err) != K3_OK)
+            fail_msg("%s", err.text);
+        int found = 0;
+        for (int id = 0; id < TINY_EXPERTS; id++)
+            if (view[id]) {
+                check_expert(view[id], at, id);
+                seen[id]++;
+                found++;
+            }
+        assert_int_equal(found, here);
+        assert_true(here <= n_slots);
+    } while (here);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(seen[ids[i]], 1);
+}
+
+static void any_number_of_slots_will_do(void **state)
+{
+    (void)state;
+    static const int32_t all[TINY_EXPERTS] = {3, 7, 0, 5, 1, 6, 2, 4};
+    for (int n_slots = 1; n_slots <= 2 * TINY_EXPERTS; n_slots++) {
+        k3_stream *stream = open_stream(n_slots);
+        k3_stream_stat stat;
+        for (int round = 0; round < 3; round++)
+            for (int l = 1; l <= 12; l++)
+                layer(stream, l, all, 1 + (3 * l + round) % TINY_EXPERTS, n_slots);
+        k3_stream_stats(stream, &stat, 0);
+        assert_int_equal(stat.io.reads, stat.wanted - stat.hits); /* one read an expert, and none for one that is there */
+        k3_stream_close(stream);
+    }
+}
+
+static void what_fits_is_read_once(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {2, 5, 7};
+    k3_stream *stream = open_stream(12 * 3);
+    k3_stream_stat stat;
+    for (int round = 0; round < 4; round++)
+        for (int l = 1; l <= 12; l++)
+            layer(stream, l, ids, 3, 3);
+    k3_stream_stats(stream, &stat, 1);
+    assert_int_equal(stat.wanted, 4 * 12 * 3);
+    assert_int_equal(stat.io.reads, 12 * 3);
+    uint64_t one = 3 * TINY_EXPERT_INNER * TINY_LATENT / 2 + 3 * TINY_EXPERT_INNER * TINY_LATENT / 32;
+    assert_true(stat.io.bytes >= 36 * one && stat.io.bytes <= 36 * (one + 2 * K3_IO_ALIGN));
+    k3_stream_stats(stream, &stat, 0);
+    assert_int_equal(stat.wanted, 0);
+    k3_stream_close(stream);
+}
+
+/* The request fails by name, nothing is in flight, and the next one finds the slots in order. */
+static void fails(k3_stream *stream, const int32_t *ids, int n, k3_status status, const char *what)
+{
+    const k3_expert *view[TINY_EXPERTS] = {NULL};
+    k3_error err = {K3_OK, ""};
+    int here = 1;
+    k3_status got = k3_stream_begin(stream, LAYER, ids, n, &err);
+    while (got == K3_OK && here)
+        got = k3_stream_next(stream, view, &here, &err);
+    assert_int_equal(got, status);
+    if (!strstr(err.text, what))
+        fail_msg("\"%s\": %s wanted", err.text, what);
+    k3_stream_abandon(stream, view);
+    for (int id = 0; id < TINY_EXPERTS; id++)
+        assert_null(view[id]);
+}
+
+static void a_damaged_expert_is_named(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {1, 4, 6}, others[] = {6, 1};
+    const k3_tensor_info *scale = k3_ckpt_role(ckpt, K3_R_W3_SCALE, LAYER, 4);
+    unsigned char kept, bad = 255;
+    for (int n_slots = 1; n_slots <= 3; n_slots++) {
+        int fd = open(k3_ckpt_shard_path(ckpt, scale->shard), O_RDWR);
+        assert_int_equal(pread(fd, &kept, 1, (off_t)scale->offset + 2), 1);
+        assert_int_equal(pwrite(fd, &bad, 1, (off_t)scale->offset + 2), 1);
+        k3_stream *stream = open_stream(n_slots);
+        fails(stream, ids, 3, K3_E_FORMAT, "layer 5 expert 4 w3: scale byte 255");
+        layer(stream, LAYER, others, 2, n_slots);
+        layer(stream, LAYER + 1, ids, 3, n_slots);
+        k3_stream_close(stream);
+        assert_int_equal(pwrite(fd, &kept, 1, (off_t)scale->offset + 2), 1);
+        close(fd);
+    }
+}
+
+static void g07_a_file_that_is_cut_while_running_is_named(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {1, 4, 6};
+    const k3_tensor_info *t = k3_ckpt_role(ckpt, K3_R_W1, LAYER, 4);
+    const char *path = k3_ckpt_shard_path(ckpt, t->shard), *name = strrchr(path, '/') + 1;
+    size_t n_bytes;
+    char *whole = tiny_get_file(folder, name, &n_bytes);
+    k3_stream *stream = open_stream(2);
+    assert_int_equal(truncate(path, (off_t)t->offset + 10), 0);
+    fails(stream, ids, 3, K3_E_IO, name);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, whole, n_bytes, 0), n_bytes);
+    close(fd);
+    fails(stream, ids, 3, K3_E_IO, name); /* whoever wrote it may have changed it: to be opened anew */
+    k3_stream_close(stream);
+    stream = open_stream(2);
+    layer(stream, LAYER, ids, 3, 2);
+    k3_stream_close(stream);
+    free(whole);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    k3_error err;
+    tiny_checkpoint *tiny = tiny_new(2);
+    folder = tiny_folder();
+    tiny_write(tiny, folder);
+    tiny_free(tiny);
+    if (k3_ckpt_open(&ckpt, folder, &err) != K3_OK || k3_cpu_open(&cpu, NULL, &(k3_backend_config){.threads = 1}, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    cpu->close(cpu);
+    k3_ckpt_close(ckpt);
+    tiny_remove_folder(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_slots_will_do),
+        cmocka_unit_test(what_fits_is_read_once),
+        cmocka_unit_test(a_damaged_expert_is_named),
+        cmocka_unit_test(g07_a_file_that_is_cut_while_running_is_named),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
