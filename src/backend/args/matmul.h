@@ -16,12 +16,11 @@ struct k3_matmul_args {
     uint64_t parts;   /* k3_matmul_part [n_parts] */
     uint64_t x;       /* f32 [T, cols]; for the matrix kernel f16, each row divided by its scale */
     uint64_t x_scale; /* f32 [T], for the matrix kernel */
-    uint64_t sums;    /* f32 [splits, T, rows], for the matrix kernel where it splits the columns */
+    uint64_t sums;    /* f32 [splits, T, rows - split_row], for the matrix kernel where it splits the columns */
     uint32_t n_parts, T, cols;
-    uint32_t blocks, rows;  /* of all parts together */
-    uint32_t splits, depth; /* the matrix kernel's shares of the columns, in tiles of 64 */
-    uint32_t pad;
-    k3_matmul_part only; /* the part, if there is one only */
+    uint32_t blocks, rows;             /* of all parts together */
+    uint32_t whole, split_row, splits; /* the matrix kernel splits the columns of blocks from number `whole` on, which begins at that row */
+    k3_matmul_part only;               /* the part, if there is one only */
 };
 K3_ARGS_SIZE(k3_matmul_args, 120)
 

@@ -11,10 +11,12 @@ typedef enum kind { BY_ROWS, BY_TILES, BY_MATRIX } kind;
 typedef struct group {
     k3_type type;
     kind kind;
-    int rows;         /* of all its matrices */
-    uint32_t mx, mw;  /* BY_MATRIX: rows of x and of weights in a tile, in units of MATRIX_T and MATRIX_ROWS */
-    uint32_t splits;  /* BY_MATRIX: shares of the columns */
-    uint64_t sums_at; /* BY_MATRIX: place of the shares in scratch, if there are several */
+    int rows; /* of all its matrices */
+    /* BY_MATRIX: */
+    uint32_t mx, mw;        /* rows of x and of weights in a tile, in units of MATRIX_T and MATRIX_ROWS */
+    uint32_t whole, splits; /* the blocks of weights after the first `whole` are made in that many shares of the columns */
+    uint32_t split_row;     /* where they begin */
+    uint64_t sums_at;       /* their place in scratch */
 } group;
 
 typedef struct call {
@@ -60,32 +62,53 @@ static int in_group(const call *c, const group *g, int i)
     return c->proj[i].w->type == g->type && c->kinds[i] == g->kind;
 }
 
-static uint64_t matrix_tiles(const call *c, const group *g, uint32_t mw)
+/* Blocks of rows of weights; those before block `end` are of *rows rows. */
+static uint32_t matrix_blocks(const call *c, const group *g, uint32_t mw, uint32_t end, uint32_t *rows)
 {
-    uint64_t tiles = 0;
-    for (int i = 0; i < c->n; i++)
-        if (in_group(c, g, i))
-            tiles += k3_gpu_groups((uint64_t)c->proj[i].w->rows, mw * MATRIX_ROWS) * k3_gpu_groups((uint64_t)c->T, g->mx * MATRIX_T);
-    return tiles;
+    uint32_t blocks = 0;
+    *rows = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (!in_group(c, g, i))
+            continue;
+        uint32_t mat_rows = (uint32_t)c->proj[i].w->rows, n = (uint32_t)k3_gpu_groups(mat_rows, mw * MATRIX_ROWS);
+        uint32_t before = end > blocks ? end - blocks : 0;
+        *rows += before < n ? before * mw * MATRIX_ROWS : mat_rows;
+        blocks += n;
+    }
+    return blocks;
 }
 
-/* Rows of a tile and shares of the columns: those with the fewest rounds of workgroups through the device, each as long as its tile is
- * large. A workgroup costs 2 tiles of columns more, and writing and adding a share costs about 4. With MAX_SPLITS tiles of columns in a
- * share, rounded up or down, none is empty. */
+/* Rows of a tile, and shares of the columns for all blocks or for those that are left after full rounds of workgroups through the device:
+ * what takes the least time, in products of a tile of columns. A workgroup costs 2 more; shares cost a launch, which is 4, and 8 for every
+ * round of them that is written and added. With MAX_SPLITS tiles of columns in a share, rounded up or down, none is empty. */
 static void choose_tile(const call *c, group *g)
 {
-    uint32_t depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->mx == 4 ? 1 : 2);
+    uint32_t depth = (uint32_t)c->cols / MATRIX_DEPTH, slots = c->limits->cores * (g->mx == 4 ? 1 : 2), unused;
+    uint64_t across = k3_gpu_groups((uint64_t)c->T, g->mx * MATRIX_T);
     double least = INFINITY;
-    for (uint32_t mw = c->limits->small_tiles ? 1 : 3, least_mw = mw > 1 ? 2 : 1; mw >= least_mw; mw--)
-        for (uint32_t s = 1; s <= MAX_SPLITS && (s == 1 || depth / s >= MAX_SPLITS); s++) {
-            uint64_t rounds = k3_gpu_groups(matrix_tiles(c, g, mw) * s, slots);
-            double cost = mw * ((double)rounds * ((double)depth / s + 2) + (s == 1 ? 0 : 4.0 * s));
-            if (cost < least) {
-                least = cost;
+    for (uint32_t mw = c->limits->small_tiles ? 1 : 3, least_mw = mw > 1 ? 2 : 1; mw >= least_mw; mw--) {
+        uint32_t blocks = matrix_blocks(c, g, mw, 0, &unused), full = (uint32_t)(blocks * across / slots * slots / across);
+        for (uint32_t i = 0; i < 2 * MAX_SPLITS; i++) {
+            uint32_t s = i / 2 + 1, whole = s == 1 ? blocks : i % 2 ? full : 0;
+            if (s > 1 && (depth / s < MAX_SPLITS || whole == blocks))
+                continue;
+            double shares = (double)((blocks - whole) * across * s);
+            double cost = (double)k3_gpu_groups(whole * across, slots) * (depth + 2);
+            if (s > 1)
+                cost += ceil(shares / slots) * ((double)depth / s + 2) + 4 + 8 * shares / slots;
+            if (cost * mw < least) {
+                least = cost * mw;
                 g->mw = mw;
+                g->whole = whole;
                 g->splits = s;
             }
         }
+    }
+}
+
+static uint64_t sums_bytes(const call *c, const group *g)
+{
+    return 4 * (uint64_t)g->splits * (uint64_t)c->T * ((uint64_t)g->rows - g->split_row);
 }
 
 static void plan_matrix(call *c, group *g)
@@ -97,8 +120,8 @@ static void plan_matrix(call *c, group *g)
         c->scratch_bytes = (c->x_scale_at + 4 * (uint64_t)c->T + 15) / 16 * 16;
     }
     g->sums_at = c->scratch_bytes;
-    if (g->splits > 1)
-        c->scratch_bytes += 4 * (uint64_t)g->splits * (uint64_t)c->T * (uint64_t)g->rows;
+    matrix_blocks(c, g, g->mw, g->whole, &g->split_row);
+    c->scratch_bytes += sums_bytes(c, g);
 }
 
 static void plan(call *c)
@@ -123,7 +146,7 @@ static struct k3_matmul_args table(call *c, const group *g, uint32_t rows_a_bloc
 {
     struct k3_matmul_part parts[K3_GPU_MAX_PARTS];
     struct k3_mat_args w[K3_GPU_MAX_PARTS];
-    struct k3_matmul_args args = {.T = (uint32_t)c->T, .cols = (uint32_t)c->cols, .splits = 1, .depth = (uint32_t)c->cols / MATRIX_DEPTH};
+    struct k3_matmul_args args = {.T = (uint32_t)c->T, .cols = (uint32_t)c->cols};
     for (int i = 0; i < c->n; i++) {
         if (!in_group(c, g, i))
             continue;
@@ -133,7 +156,10 @@ static struct k3_matmul_args table(call *c, const group *g, uint32_t rows_a_bloc
         for (int j = 0; j < n; j++) {
             parts[args.n_parts++] = (struct k3_matmul_part){
                 .w = w[j], .y = y, .stride = (uint32_t)mat->rows, .first_block = args.blocks, .first_row = args.rows};
-            args.blocks += (uint32_t)k3_gpu_groups(w[j].rows, rows_a_block);
+            uint32_t blocks = (uint32_t)k3_gpu_groups(w[j].rows, rows_a_block);
+            if (g->whole >= args.blocks && g->whole - args.blocks < blocks)
+                args.split_row = args.rows + (g->whole - args.blocks) * rows_a_block;
+            args.blocks += blocks;
             args.rows += w[j].rows;
             y += 4 * (uint64_t)w[j].rows;
         }
@@ -206,24 +232,25 @@ static void half_of_x(call *c)
 
 static void by_matrix(call *c, const group *g)
 {
-    uint64_t sums_bytes = 4 * (uint64_t)g->splits * (uint64_t)c->T * (uint64_t)g->rows;
     struct k3_matmul_args args = table(c, g, g->mw * MATRIX_ROWS);
     args.x = k3_gpu_read(c->gpu, c->scratch, 2 * (uint64_t)c->T * (uint64_t)c->cols);
     args.x_scale = k3_gpu_read(c->gpu, k3_at(c->scratch, c->x_scale_at), 4 * (uint64_t)c->T);
+    /* The plan takes every matrix for one piece; where it is wrong about the first row to split, none is. */
+    args.whole = g->whole < args.blocks && args.split_row == g->split_row ? g->whole : args.blocks;
     args.splits = g->splits;
-    args.depth = (uint32_t)k3_gpu_groups((uint64_t)c->cols / MATRIX_DEPTH, g->splits);
-    if (g->splits > 1)
-        args.sums = k3_gpu_write(c->gpu, k3_at(c->scratch, g->sums_at), sums_bytes);
+    if (args.whole < args.blocks)
+        args.sums = k3_gpu_write(c->gpu, k3_at(c->scratch, g->sums_at), sums_bytes(c, g));
     uint32_t spec[] = {(uint32_t)g->type, g->mx, g->mw};
-    uint64_t t_tiles = k3_gpu_groups(args.T, g->mx * MATRIX_T);
-    k3_gpu_dispatch_full(c->gpu, K3_GPU_SHADER_matmul_matrix, spec, 3, &args, sizeof args, args.blocks * t_tiles * args.splits, 1, 1);
-    if (g->splits == 1)
+    uint64_t t_tiles = k3_gpu_groups(args.T, g->mx * MATRIX_T), blocks = args.whole + (uint64_t)(args.blocks - args.whole) * g->splits;
+    k3_gpu_dispatch_full(c->gpu, K3_GPU_SHADER_matmul_matrix, spec, 3, &args, sizeof args, blocks * t_tiles, 1, 1);
+    if (args.whole == args.blocks)
         return;
-    k3_gpu_read(c->gpu, k3_at(c->scratch, g->sums_at), sums_bytes);
+    k3_gpu_read(c->gpu, k3_at(c->scratch, g->sums_at), sums_bytes(c, g));
     for (int i = 0; i < c->n; i++)
         if (in_group(c, g, i))
             k3_gpu_write(c->gpu, c->proj[i].y, 4 * (uint64_t)c->T * (uint64_t)c->proj[i].w->rows);
-    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_matmul_sum, NULL, 0, &args, sizeof args, c->T * k3_gpu_groups(args.rows, 256), 1, 1);
+    k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_matmul_sum, NULL, 0, &args, sizeof args, c->T * k3_gpu_groups(args.rows - args.split_row, 256), 1,
+                    1);
 }
 
 /* The names in failures are those of the CPU's matmul. */

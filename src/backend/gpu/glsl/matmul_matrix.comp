@@ -1,7 +1,7 @@
 /* y[t][r] = sum_c W[r, c] x[t][c] on matrix units, f16 factors and f32 sums. A workgroup of 2 x 4 subgroups makes 64 MW rows of W by 32 MX
  * rows of x, a subgroup 16 MW by 16 MX of them, 64 columns at a time: while the tile in shared memory is multiplied, the words of the next
- * one are on their way to registers. x comes as f16 (matmul_half.comp). The columns may be shared out over several workgroups
- * (matmul_sum.comp).
+ * one are on their way to registers. x comes as f16 (matmul_half.comp). The columns of the last blocks of rows may be shared out over
+ * several workgroups (matmul_sum.comp).
  *
  * Weights as f16. int8, int4 and int2 codes are exact; the row's scale multiplies the sum. The others are multiplied by 2^-e of their row.
  * e comes from 64 columns here and there, such that values up to 2^8 times the largest of those fit, of mxfp4 scales up to 2^5 times. What
@@ -181,8 +181,8 @@ void multiply(uint r, uint t)
     }
 }
 
-/* The subgroup's sums, 16 rows of x at a time, to y or, where the columns are shared out, to their share's place. */
-void write_sums(k3_matmul_part part, uint split, uint r0, uint r_own, uint t_first)
+/* The subgroup's sums, 16 rows of x at a time, to memory: row 0 of x and of the workgroup's rows of W at to_at. */
+void write_sums(k3_matmul_part part, uint64_t to_at, uint stride, uint r0, uint r_own, uint t0, uint t_own)
 {
     uint own = gl_SubgroupID * 16 * SUM_PITCH;
     [[unroll]] for (uint i = 0; i < MX; i++) {
@@ -191,20 +191,16 @@ void write_sums(k3_matmul_part part, uint split, uint r0, uint r_own, uint t_fir
             K3_STORE_SUM(sum[MW * i + j], tile, own + 4 * j, SUM_PITCH);
         barrier();
         for (uint c = gl_SubgroupInvocationID; c < 16 * MW; c += gl_SubgroupSize) {
-            uint r = r0 + r_own + c, t0 = t_first + 16 * i;
+            uint r = r0 + r_own + c, t = t_own + 16 * i;
             if (r >= part.w.rows)
                 continue;
             int e = REFERRED ? exponent_of(row_peak[r_own + c]) : 0; /* reaches below the exponents of f32 */
             float low = power_of_two(e / 2) * k3_row_scale(TYPE, k3_scale_at(part.w, r)), high = power_of_two(e - e / 2);
-            for (uint m = 0; m < 16 && t0 + m < a.T; m++) {
+            for (uint m = 0; m < 16 && t0 + t + m < a.T; m++) {
                 uint bits = tile[own + m * SUM_PITCH + c / 4][c % 4];
                 if (REFERRED && (bits & 0x7f800000u) == 0x7f800000u)
                     too_large = 1;
-                float y = uintBitsToFloat(bits) * F32(a.x_scale).at[t0 + m] * low * high;
-                if (a.splits == 1)
-                    F32(part.y + 4ul * (t0 + m) * part.stride).at[r] = y;
-                else
-                    F32(a.sums + 4ul * a.rows * (uint64_t(split) * a.T + t0 + m)).at[part.first_row + r] = y;
+                F32(to_at + 4ul * (t + m) * stride).at[r_own + c] = uintBitsToFloat(bits) * F32(a.x_scale).at[t0 + t + m] * low * high;
             }
         }
     }
@@ -214,9 +210,19 @@ void write_sums(k3_matmul_part part, uint split, uint r0, uint r_own, uint t_fir
 void main()
 {
     uint t_tiles = (a.T + X_ROWS - 1) / X_ROWS, t0 = gl_WorkGroupID.x % t_tiles * X_ROWS;
-    uint block = gl_WorkGroupID.x / t_tiles % a.blocks, split = gl_WorkGroupID.x / t_tiles / a.blocks;
+    uint block = gl_WorkGroupID.x / t_tiles, split = 0, first = 0, last = a.cols / DEPTH;
+    bool is_whole = block < a.whole;
+    if (!is_whole) {
+        uint n = a.blocks - a.whole, depth = (last + a.splits - 1) / a.splits;
+        split = (block - a.whole) / n;
+        block = a.whole + (block - a.whole) % n;
+        first = split * depth;
+        last = min(first + depth, last);
+    }
     k3_matmul_part part = part_of(block);
-    uint r0 = (block - part.first_block) * W_ROWS, first = split * a.depth, last = min(first + a.depth, a.cols / DEPTH);
+    uint r0 = (block - part.first_block) * W_ROWS, stride = is_whole ? part.stride : a.rows - a.split_row;
+    uint64_t to_at = is_whole ? part.y + 4ul * (uint64_t(t0) * stride + r0)
+                              : a.sums + 4ul * ((uint64_t(split) * a.T + t0) * stride + part.first_row + r0 - a.split_row);
     uint t_own = gl_SubgroupID % 2 * 16 * MX, r_own = gl_SubgroupID / 2 * 16 * MW;
     [[unroll]] for (uint n = 0; n < 2 * MW; n++) {
         uint row = min(r0 + own_row(n), part.w.rows - 1);
@@ -241,7 +247,7 @@ void main()
             load_tile(min(k + 1, last - 1));
             multiply(r_own, t_own);
         }
-        write_sums(part, split, r0, r_own, t0 + t_own);
+        write_sums(part, to_at, stride, r0, r_own, t0, t_own);
         if (!REFERRED || again || too_large == 0)
             break;
     }
