@@ -7,7 +7,7 @@ find_path(K3_VULKAN_INCLUDE vulkan/vulkan_core.h)
 # SPIR-V 1.3: from 1.4 on structures are copied by an instruction that spirv-cross gets wrong when they hold addresses.
 set(K3_GLSLC_FLAGS -I${CMAKE_SOURCE_DIR}/src --target-env=vulkan1.2 --target-spv=spv1.3)
 
-# Which spelling of cooperative matrices the compiler knows: the standard's, or NVIDIA's older one.
+# Which spelling of cooperative matrices the compiler knows: the standard's, or NVIDIA's older one, which khr_matrix.c makes the standard's.
 function(k3_probe_matrix out)
   foreach(dialect KHR NV)
     string(TOLOWER ${dialect} lower)
@@ -42,6 +42,9 @@ function(k3_add_shaders target)
   endif()
   k3_probe_matrix(matrix)
   message(STATUS "k3: cooperative matrices in shaders: ${matrix}")
+  if(matrix STREQUAL "NV")
+    add_executable(k3_khr_matrix cmake/khr_matrix.c)
+  endif()
   set(dir ${CMAKE_BINARY_DIR}/shaders/backend/vulkan)
   file(GLOB shaders CONFIGURE_DEPENDS src/backend/gpu/glsl/*.comp)
   file(GLOB_RECURSE includes CONFIGURE_DEPENDS src/backend/gpu/glsl/*.glsl src/backend/args/*.h)
@@ -52,9 +55,16 @@ function(k3_add_shaders target)
       continue()
     endif()
     set(out ${dir}/${stem}.spv.inc)
-    add_custom_command(OUTPUT ${out}
-      COMMAND ${K3_GLSLC} ${K3_GLSLC_FLAGS} -DK3_MATRIX_${matrix}=1 -mfmt=num ${shader} -o ${out}
-      DEPENDS ${shader} ${includes} VERBATIM)
+    if(stem MATCHES "_matrix$" AND matrix STREQUAL "NV")
+      add_custom_command(OUTPUT ${out}
+        COMMAND ${K3_GLSLC} ${K3_GLSLC_FLAGS} ${shader} -o ${dir}/${stem}.spv
+        COMMAND k3_khr_matrix ${dir}/${stem}.spv ${out}
+        DEPENDS ${shader} ${includes} k3_khr_matrix VERBATIM)
+    else()
+      add_custom_command(OUTPUT ${out}
+        COMMAND ${K3_GLSLC} ${K3_GLSLC_FLAGS} -DK3_MATRIX_KHR=1 -mfmt=num ${shader} -o ${out}
+        DEPENDS ${shader} ${includes} VERBATIM)
+    endif()
     list(APPEND spirv ${out})
     list(APPEND stems ${stem})
   endforeach()
@@ -74,7 +84,7 @@ function(k3_add_shaders target)
   target_sources(${target} PRIVATE ${sources} ${dir}/spirv.c ${K3_VOLK_C})
   target_compile_definitions(${target} PRIVATE K3_HAVE_VULKAN=1 VK_NO_PROTOTYPES)
   if(NOT matrix STREQUAL "NONE")
-    target_compile_definitions(${target} PRIVATE K3_MATRIX_${matrix}=1)
+    target_compile_definitions(${target} PRIVATE K3_HAVE_MATRIX_SHADERS=1)
   endif()
   target_link_libraries(${target} PUBLIC ${CMAKE_DL_LIBS})
 endfunction()

@@ -1,5 +1,6 @@
 /* Finding a device and opening it. The loader is looked for at run time; a machine without one, or without a device, gets one clear line.
  */
+#include "backend/vulkan/khr_matrix.h"
 #include "backend/vulkan/vulkan.h"
 
 #include <ctype.h>
@@ -193,28 +194,20 @@ static uint32_t count_cores(k3_vk *vk, int nvidia, int amd)
 /* Whether 16x16x16 products of f16 with f32 sums are there, a subgroup each. */
 static int has_matrices(const k3_vk *vk)
 {
+#ifdef K3_HAVE_MATRIX_SHADERS
     enum { MAX_SHAPES = 128 };
-#if K3_MATRIX_KHR && defined VK_KHR_cooperative_matrix
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR list =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(vkGetInstanceProcAddr(vk->instance,
+                                                                                      "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
     VkCooperativeMatrixPropertiesKHR shapes[MAX_SHAPES];
     uint32_t n = MAX_SHAPES;
     for (int i = 0; i < MAX_SHAPES; i++)
         shapes[i] = (VkCooperativeMatrixPropertiesKHR){.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
-    VkResult result = vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR(vk->physical, &n, shapes);
+    VkResult result = list ? list(vk->physical, &n, shapes) : VK_ERROR_EXTENSION_NOT_PRESENT;
     for (uint32_t i = 0; (result == VK_SUCCESS || result == VK_INCOMPLETE) && i < n; i++)
         if (shapes[i].MSize == 16 && shapes[i].NSize == 16 && shapes[i].KSize == 16 && shapes[i].AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
             shapes[i].BType == VK_COMPONENT_TYPE_FLOAT16_KHR && shapes[i].CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
             shapes[i].ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR && shapes[i].scope == VK_SCOPE_SUBGROUP_KHR)
-            return 1;
-#elif K3_MATRIX_NV
-    VkCooperativeMatrixPropertiesNV shapes[MAX_SHAPES];
-    uint32_t n = MAX_SHAPES;
-    for (int i = 0; i < MAX_SHAPES; i++)
-        shapes[i] = (VkCooperativeMatrixPropertiesNV){.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_NV};
-    VkResult result = vkGetPhysicalDeviceCooperativeMatrixPropertiesNV(vk->physical, &n, shapes);
-    for (uint32_t i = 0; (result == VK_SUCCESS || result == VK_INCOMPLETE) && i < n; i++)
-        if (shapes[i].MSize == 16 && shapes[i].NSize == 16 && shapes[i].KSize == 16 && shapes[i].AType == VK_COMPONENT_TYPE_FLOAT16_NV &&
-            shapes[i].BType == VK_COMPONENT_TYPE_FLOAT16_NV && shapes[i].CType == VK_COMPONENT_TYPE_FLOAT32_NV &&
-            shapes[i].DType == VK_COMPONENT_TYPE_FLOAT32_NV && shapes[i].scope == VK_SCOPE_SUBGROUP_NV)
             return 1;
 #else
     (void)vk;
@@ -249,11 +242,7 @@ typedef struct k3_vk_features {
     VkPhysicalDeviceVulkan12Features v12;
     VkPhysicalDeviceSubgroupSizeControlFeatures size;
     VkPhysicalDeviceMemoryPriorityFeaturesEXT priority;
-#if K3_MATRIX_KHR && defined VK_KHR_cooperative_matrix
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;
-#else
-    VkPhysicalDeviceCooperativeMatrixFeaturesNV matrix;
-#endif
 } k3_vk_features;
 
 static void chain(k3_vk_features *f, void *next)
@@ -274,13 +263,8 @@ static k3_status survey(k3_vk *vk, const k3_backend_config *config, k3_vk_featur
     vk->has_budget = enable(x, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     vk->has_host_import = enable(x, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
     int sm = enable(x, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME), cores = enable(x, VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME);
-#if K3_MATRIX_KHR && defined VK_KHR_cooperative_matrix
     int matrix = enable(x, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
     f->matrix.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR;
-#else
-    int matrix = enable(x, VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME);
-    f->matrix.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV;
-#endif
     f->core.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
     f->v12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
     f->size.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES;

@@ -114,7 +114,7 @@ void rescale()
         K3_MATRIX_SUM factor;
         K3_LOAD_SUM(factor, keep, m * 64u, 4u);
         [[unroll]] for (uint c = 0u; c < COLUMNS; c++)
-            for (int e = 0; e < factor.length(); e++)
+            for (int e = 0; e < K3_LENGTH(factor); e++)
                 context[m][c][e] *= factor[e];
     }
 }
