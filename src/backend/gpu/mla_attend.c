@@ -17,7 +17,8 @@ enum {
     MERGE_CHANNELS = 128,
     MERGE_SLICES = 8,
     MERGE_AT_ONCE = 8, /* where there are more parts than slices */
-    STEP = 16          /* cache rows that a kernel takes at a time */
+    PLAIN_STEP = 16,   /* cache rows that the kernels take at a time */
+    MATRIX_STEP = 32
 };
 /* Floating-point operations of one dispatch: 0.02 seconds at the speed of matrix units, 1 second on a small device. */
 static const double block_flops = 4e12;
@@ -54,7 +55,8 @@ static uint64_t row_bytes(const attend *a)
 static void cut(const attend *a, attend_block *b)
 {
     enum { LEAST = 32, START = 64, MERGE = 64 };
-    uint64_t longest = 0, best = UINT64_MAX, cores = k3_gpu_limits_of(a->gpu)->cores * (a->is_matrix ? 1ull : 4ull);
+    uint64_t step = a->is_matrix ? MATRIX_STEP : PLAIN_STEP, longest = 0, best = UINT64_MAX,
+             cores = k3_gpu_limits_of(a->gpu)->cores * (a->is_matrix ? 1ull : 4ull);
     uint64_t pairs = (uint64_t)b->n * (uint64_t)a->dims->heads;
     for (int i = 0; i < b->n_runs; i++) {
         uint64_t context = (uint64_t)b->runs[i].pos + (uint64_t)b->runs[i].n;
@@ -62,7 +64,7 @@ static void cut(const attend *a, attend_block *b)
         longest = context > longest ? context : longest;
     }
     for (uint64_t parts = 1; parts == 1 || (parts <= cores && parts * LEAST <= longest); parts++) {
-        uint64_t rows = ((longest + parts - 1) / parts + STEP - 1) / STEP * STEP, groups = 0;
+        uint64_t rows = ((longest + parts - 1) / parts + step - 1) / step * step, groups = 0;
         for (int i = 0; i < b->n_runs; i++)
             groups += k3_gpu_groups((uint64_t)b->runs[i].n * (uint64_t)a->dims->heads, a->tile_pairs) *
                       k3_gpu_groups((uint64_t)b->runs[i].pos + (uint64_t)b->runs[i].n, (uint32_t)rows);

@@ -3,17 +3,21 @@
  *
  * A query is 36 fragments, the context of 16 pairs 32 of them. Queries stay in registers: subgroup s < 6 holds those of pairs 16 (s / 2) ..
  * in channels 288 (s % 2) .., and computes their half of the scores. The context stays in registers too: subgroup s sums channels
- * 64 s .. 64 s + 63 of all pairs. Cache rows are taken STEP at a time through two buffers; between two barriers the matrix units do
- *   context += weights of step j-1 x rows of step j-1;   scores of step j = queries x rows of step j
- * and after the second the weights of step j come from the scores, while step j+1, fetched meanwhile, goes to the buffer that is free.
+ * 64 s .. 64 s + 63 of all pairs. Cache rows are taken STEP at a time; between barriers come
+ *   scores = queries x rows, of which each of the two subgroups of 16 pairs gives the other's rows away;
+ *   the two halves' sum, and weights from it, for 16 rows a subgroup;
+ *   context += weights x rows, while the next rows are fetched;
+ *   those rows to shared memory.
  *
- * The reference of the exponents follows the largest score only when that is more than 2^8 above it: rarely after the first steps, so that
- * multiplying the whole context by its change is rare. Weights are at most 2^8 then.
+ * The reference of the exponents follows the largest score only when that is more than 2^8 above it: rarely after the first steps. Weights
+ * are at most 2^8 then, and come straight from the scores' registers. A step that changes a reference, or has rows that not all pairs see,
+ * makes its weights again with the scores in shared memory.
  *
  * Error: f16 keeps bf16 cache values exactly from 2^-14 to 65504; smaller ones are off by 2^-25 at most, larger ones are taken as 65504.
  * Queries and weights are rounded to 11 bits, a score is off by about 2^-12 of the root of the sum of its squared terms. */
 #version 450
 #extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_KHR_shader_subgroup_vote : require
 #define K3_WITHOUT_GROUP_SUMS
 #include "mla.glsl"
 #include "matrix.glsl"
@@ -23,31 +27,33 @@ layout(push_constant, std430) uniform Push { k3_mla_attend_args a; };
 
 const uint LATENT = 512, WIDTH = 576;
 const uint TILES = 3, PAIRS = 16 * TILES;
-const uint STEP = 16;
+const uint STEP = 32;
 const uint ROW = WIDTH / 8, PITCH = ROW + 1; /* a cache row in units of 8 channels */
-const uint FETCHES = 5;                      /* of such units a thread: 16 * 72 / 256, rounded up */
+const uint FETCHES = STEP * ROW / 256;       /* of such units a thread */
 const uint COLUMNS = 4;                      /* fragments across the channels of a subgroup's context */
 const uint HALF = WIDTH / 32;                /* fragments along half of the channels */
+const uint SUMMING = 5;                      /* subgroups from here on sum the weights of 16 pairs each: those with the least else to do */
 const float SLACK = 8.0;
 
-/* 48904 of 49152 bytes, with that of mla.glsl. */
-shared uvec4 rows[2 * STEP * PITCH];
-shared uvec4 scores[2 * PAIRS * STEP / 4]; /* f32 [half of the channels, pair, row] */
-shared uvec2 weights[PAIRS * 6];           /* f16 [pair, row], 8 values between pairs are not used */
-shared uvec4 keep[PAIRS * STEP / 4];       /* f32 [pair, row]: the same for all rows */
-shared uint rescaled;                      /* 1 + the last step at which a reference changed */
+/* 47972 of 49152 bytes, with that of mla.glsl. */
+shared uvec4 rows[STEP * PITCH];
+shared uvec4 scores[2 * TILES * 64];                                    /* f32 [16 pairs, 16 rows] [pair, row] */
+shared uvec4 weights[PAIRS * 5];                                        /* f16 [pair, row], 8 values between pairs are not used */
+shared uvec4 references[PAIRS / 4], keep[PAIRS / 4], scales[PAIRS / 4]; /* f32 [pair] */
+/* 1 + the last step that is weighed again; with a new reference. */
+shared uint slow, rescaled;
 
-K3_MATRIX_SUM context[TILES][COLUMNS];
+K3_MATRIX_SUM context[TILES][COLUMNS], total, score;
 K3_MATRIX_A queries[HALF];
 uvec4 fetched[FETCHES];
 
-/* Step j into registers; zeros past the end of the tile. */
+/* Step j into registers; the tile's last row past its end. */
 void fetch(k3_tile tile, uint me, uint j)
 {
-    uint base = tile.begin + j * STEP, n = base < tile.end ? min(STEP, tile.end - base) * ROW : 0u;
-    U32x4 from = U32x4(tile.run.cache + 2ul * WIDTH * base);
+    U32x4 from = U32x4(tile.run.cache + 2ul * WIDTH * tile.begin);
+    uint last = (tile.end - tile.begin) * ROW - 1u;
     [[unroll]] for (uint k = 0u; k < FETCHES; k++)
-        fetched[k] = me + 256u * k < n ? from.at[me + 256u * k] : uvec4(0u);
+        fetched[k] = from.at[min(j * (STEP * ROW) + me + 256u * k, last)];
 }
 
 /* Two bf16 as two f16. */
@@ -63,17 +69,16 @@ void convert()
         fetched[k] = uvec4(half2_of(fetched[k].x), half2_of(fetched[k].y), half2_of(fetched[k].z), half2_of(fetched[k].w));
 }
 
-void store(uint me, uint j)
+void store(uint me)
 {
     [[unroll]] for (uint k = 0u; k < FETCHES; k++) {
         uint i = me + 256u * k;
-        if (i < STEP * ROW)
-            rows[j % 2u * (STEP * PITCH) + i + i / ROW] = fetched[k];
+        rows[i + i / ROW] = fetched[k];
     }
 }
 
 /* The tile's queries to f16, 16 at a time through shared memory to the two subgroups that hold them. 16 lanes a query, each 9 times 4
- * channels: its largest value is brought to 2^14 .. 2^15; what the scores are to be multiplied by is left in `keep`. */
+ * channels: its largest value is brought to 2^14 .. 2^15; what the scores are to be multiplied by is left in `scales`. */
 void load_queries(k3_tile tile, uint me)
 {
     uint lane = me % 16u;
@@ -98,7 +103,7 @@ void load_queries(k3_tile tile, uint me)
             rows[at][half_at + 1u] = packHalf2x16(x[m][k].zw * scale);
         }
         if (lane == 0u)
-            keep[(16u * m + me / 16u) * 4u].x = exponent - 14u << 23;
+            scales[4u * m + me / 64u][me / 16u % 4u] = exponent - 14u << 23;
         barrier();
         if (gl_SubgroupID / 2u == m)
             [[unroll]] for (uint k = 0u; k < HALF; k++)
@@ -107,63 +112,58 @@ void load_queries(k3_tile tile, uint me)
     }
 }
 
-/* Multiplies every pair's context by its number in `keep`. */
+/* Multiplies every pair's context and sum of weights by its number in `keep`. */
 void rescale()
 {
+    K3_MATRIX_SUM factor;
     [[unroll]] for (uint m = 0u; m < TILES; m++) {
-        K3_MATRIX_SUM factor;
-        K3_LOAD_SUM(factor, keep, m * 64u, 4u);
+        K3_LOAD_SUM_COLUMNS(factor, keep, m * 4u, 0u);
         [[unroll]] for (uint c = 0u; c < COLUMNS; c++)
             for (int e = 0; e < K3_LENGTH(factor); e++)
                 context[m][c][e] *= factor[e];
     }
+    K3_LOAD_SUM_COLUMNS(factor, keep, gl_SubgroupID % TILES * 4u, 0u);
+    for (int e = 0; e < K3_LENGTH(factor); e++)
+        total[e] *= factor[e];
 }
 
-void add_context(uint j)
+void add_context()
 {
-    if (rescaled == j + 1u)
-        rescale();
-    K3_MATRIX_A weight[TILES];
-    [[unroll]] for (uint m = 0u; m < TILES; m++)
-        K3_LOAD_A(weight[m], weights, m * 96u, 6u);
-    [[unroll]] for (uint c = 0u; c < COLUMNS; c++) {
-        K3_MATRIX_B values;
-        K3_LOAD_B_ROWS(values, rows, j % 2u * (STEP * PITCH) + gl_SubgroupID * 8u + 2u * c, PITCH);
+    [[unroll]] for (uint k = 0u; k < STEP / 16u; k++) {
+        K3_MATRIX_A weight[TILES];
         [[unroll]] for (uint m = 0u; m < TILES; m++)
-            context[m][c] = K3_MULTIPLY_ADD(weight[m], values, context[m][c]);
+            K3_LOAD_A(weight[m], weights, m * 80u + 2u * k, 5u);
+        [[unroll]] for (uint c = 0u; c < COLUMNS; c++) {
+            K3_MATRIX_B values;
+            K3_LOAD_B_ROWS(values, rows, k * (16u * PITCH) + gl_SubgroupID * 8u + 2u * c, PITCH);
+            [[unroll]] for (uint m = 0u; m < TILES; m++)
+                context[m][c] = K3_MULTIPLY_ADD(weight[m], values, context[m][c]);
+        }
+        if (gl_SubgroupID >= SUMMING) {
+            K3_MATRIX_A w;
+            K3_LOAD_A(w, weights, gl_SubgroupID % TILES * 80u + 2u * k, 5u);
+            total = K3_MULTIPLY_ADD(w, K3_MATRIX_B(1.0), total);
+        }
     }
 }
 
-/* Two chains of sums, so that a product does not wait for the one before it. */
-void compute_scores(uint j)
-{
-    K3_MATRIX_SUM even = K3_MATRIX_SUM(0.0), odd = K3_MATRIX_SUM(0.0);
-    uint half_at = gl_SubgroupID % 2u, at = j % 2u * (STEP * PITCH) + half_at * (ROW / 2u);
-    [[unroll]] for (uint k = 0u; k < HALF; k += 2u) {
-        K3_MATRIX_B first, second;
-        K3_LOAD_B(first, rows, at + 2u * k, PITCH);
-        K3_LOAD_B(second, rows, at + 2u * k + 2u, PITCH);
-        even = K3_MULTIPLY_ADD(queries[k], first, even);
-        odd = K3_MULTIPLY_ADD(queries[k + 1u], second, odd);
-    }
-    even += odd;
-    K3_STORE_SUM(even, scores, half_at * (PAIRS * 4u) + gl_SubgroupID / 2u * 64u, 4u);
-}
-
-/* The running softmax of a pair, four lanes side by side; `sum` is over the lane's own rows. */
+/* The running softmax of a pair, four lanes side by side. */
 struct softmax {
-    float reference, sum, scale;
+    float reference, scale;
     uint limit; /* cache rows that the pair sees */
 };
 
-/* Step j, whose rows begin at `base`: my four scores to weights. */
+/* Step j, whose rows begin at `base`, with masks and new references: my eight scores to weights. */
 void weigh(inout softmax s, uint me, uint j, uint base)
 {
-    vec4 score = (uintBitsToFloat(scores[me]) + uintBitsToFloat(scores[PAIRS * 4u + me])) * s.scale;
-    uint n = base + me % 4u * 4u;
-    bvec4 seen = lessThan(uvec4(n, n + 1u, n + 2u, n + 3u), uvec4(s.limit));
-    score = mix(vec4(K3_LOWEST), score, seen);
-    float most = max(max(score.x, score.y), max(score.z, score.w)), kept = 1.0;
+    vec4 x[2];
+    float most = K3_LOWEST, kept = 1.0;
+    [[unroll]] for (uint h = 0u; h < 2u; h++) {
+        uint n = base + 16u * h + me % 4u * 4u;
+        bvec4 seen = lessThan(uvec4(n, n + 1u, n + 2u, n + 3u), uvec4(s.limit));
+        x[h] = mix(vec4(K3_LOWEST), uintBitsToFloat(scores[me / 64u * 128u + h * 64u + me % 64u]) * s.scale, seen);
+        most = max(most, max(max(x[h].x, x[h].y), max(x[h].z, x[h].w)));
+    }
     most = max(most, subgroupShuffleXor(most, 1u));
     most = max(most, subgroupShuffleXor(most, 2u));
     if (most > s.reference + SLACK) {
@@ -171,22 +171,68 @@ void weigh(inout softmax s, uint me, uint j, uint base)
         s.reference = most;
         rescaled = j + 1u;
     }
-    vec4 weight = mix(vec4(0.0), exp2(score - s.reference), seen);
-    s.sum = s.sum * kept + (weight.x + weight.y + weight.z + weight.w);
-    weights[me / 4u * 6u + me % 4u] = uvec2(packHalf2x16(weight.xy), packHalf2x16(weight.zw));
-    keep[me] = uvec4(floatBitsToUint(kept));
+    if (me % 4u == 0u) {
+        keep[me / 16u][me / 4u % 4u] = floatBitsToUint(kept);
+        references[me / 16u][me / 4u % 4u] = floatBitsToUint(s.reference);
+    }
+    [[unroll]] for (uint h = 0u; h < 2u; h++) {
+        uint n = base + 16u * h + me % 4u * 4u;
+        bvec4 seen = lessThan(uvec4(n, n + 1u, n + 2u, n + 3u), uvec4(s.limit));
+        vec4 w = mix(vec4(0.0), exp2(x[h] - s.reference), seen);
+        uint at = me / 4u * 5u + 2u * h + me % 4u / 2u, half_at = me % 2u * 2u;
+        weights[at][half_at] = packHalf2x16(w.xy);
+        weights[at][half_at + 1u] = packHalf2x16(w.zw);
+    }
+}
+
+/* Scores of the subgroup's 16 pairs in its half of the channels: those of 16 rows stay here, those of the other 16 go to `scores`. */
+void compute_scores()
+{
+    uint half_at = gl_SubgroupID % 2u, m = gl_SubgroupID / 2u, at = half_at * (ROW / 2u);
+    uint my_at = at + half_at * (16u * PITCH), other_at = at + (1u - half_at) * (16u * PITCH);
+    K3_MATRIX_SUM other = K3_MATRIX_SUM(0.0);
+    score = K3_MATRIX_SUM(0.0);
+    [[unroll]] for (uint k = 0u; k < HALF; k++) {
+        K3_MATRIX_B first, second;
+        K3_LOAD_B(first, rows, my_at + 2u * k, PITCH);
+        K3_LOAD_B(second, rows, other_at + 2u * k, PITCH);
+        score = K3_MULTIPLY_ADD(queries[k], first, score);
+        other = K3_MULTIPLY_ADD(queries[k], second, other);
+    }
+    K3_STORE_SUM(other, scores, (2u * m + 1u - half_at) * 64u, 4u);
+}
+
+/* Adds the other half of the channels to the scores and makes weights of them. False if a reference is too low for that. */
+bool weigh_fast()
+{
+    uint half_at = gl_SubgroupID % 2u, m = gl_SubgroupID / 2u;
+    K3_MATRIX_SUM part, reference, scale, weight;
+    K3_LOAD_SUM(part, scores, gl_SubgroupID * 64u, 4u);
+    score += part;
+    K3_LOAD_SUM_COLUMNS(reference, references, m * 4u, 0u);
+    K3_LOAD_SUM_COLUMNS(scale, scales, m * 4u, 0u);
+    float most = K3_LOWEST;
+    for (int e = 0; e < K3_LENGTH(score); e++) {
+        float x = score[e] * scale[e] - reference[e];
+        most = max(most, x);
+        weight[e] = exp2(x);
+    }
+    K3_STORE_SUM(K3_MATRIX_HALF(weight), weights, m * 80u + 2u * half_at, 5u);
+    return !subgroupAny(most > SLACK);
 }
 
 /* Stats and context of the tile; with one part only the context is divided by the sum here. */
 void finish(k3_tile tile, softmax s, uint me)
 {
-    s.sum += subgroupShuffleXor(s.sum, 1u);
-    s.sum += subgroupShuffleXor(s.sum, 2u);
+    if (gl_SubgroupID >= SUMMING)
+        K3_STORE_SUM(total, scores, gl_SubgroupID % TILES * 64u, 4u);
+    barrier();
+    float sum = uintBitsToFloat(scores[me / 4u * 4u % (TILES * 64u)].x);
     if (me % 4u == 0u && me / 4u < tile.n)
-        F32x2(a.stats + 8ul * gl_WorkGroupID.y * a.pairs).at[k3_tile_pair(tile, a.heads, me / 4u)] = vec2(s.reference, s.sum);
+        F32x2(a.stats + 8ul * gl_WorkGroupID.y * a.pairs).at[k3_tile_pair(tile, a.heads, me / 4u)] = vec2(s.reference, sum);
     if (a.parts == 1u) {
-        if (me < PAIRS * 4u)
-            keep[me] = uvec4(floatBitsToUint(1.0 / s.sum));
+        if (me < PAIRS * 4u && me % 4u == 0u)
+            keep[me / 16u][me / 4u % 4u] = floatBitsToUint(1.0 / sum);
         barrier();
         rescale();
     }
@@ -203,37 +249,54 @@ void main()
 {
     k3_tile tile = k3_tile_of(a, PAIRS);
     uint me = gl_SubgroupID * 32u + gl_SubgroupInvocationID;
-    softmax s = softmax(K3_LOWEST, 0.0, 0.0, me / 4u < tile.n ? k3_tile_limit(tile, a.heads, me / 4u) : 0u);
     if (tile.begin >= tile.end) {
         if (me < tile.n)
             F32x2(a.stats + 8ul * gl_WorkGroupID.y * a.pairs).at[k3_tile_pair(tile, a.heads, me)] = vec2(K3_LOWEST, 0.0);
         return;
     }
+    softmax s = softmax(K3_LOWEST, 0.0, k3_tile_limit(tile, a.heads, min(me / 4u, tile.n - 1u)));
+    uint unmasked = k3_tile_limit(tile, a.heads, 0u);
     fetch(tile, me, 0u);
     load_queries(tile, me);
     if (me < PAIRS * 4u)
-        s.scale = uintBitsToFloat(keep[me / 4u * 4u].x);
+        s.scale = uintBitsToFloat(scales[me / 16u][me / 4u % 4u]);
+    if (me < PAIRS)
+        references[me / 4u][me % 4u] = floatBitsToUint(K3_LOWEST);
     if (me == 0u)
-        rescaled = 0u;
+        rescaled = slow = 0u;
     convert();
-    store(me, 0u);
+    store(me);
     [[unroll]] for (uint m = 0u; m < TILES; m++)
         [[unroll]] for (uint c = 0u; c < COLUMNS; c++)
             context[m][c] = K3_MATRIX_SUM(0.0);
+    total = K3_MATRIX_SUM(0.0);
     barrier();
 
     uint steps = (tile.end - tile.begin + STEP - 1u) / STEP;
-    for (uint j = 0u; j <= steps; j++) {
+    bool has_queries = gl_SubgroupID < 2u * TILES;
+    for (uint j = 0u; j < steps; j++) {
+        uint base = tile.begin + j * STEP;
+        if (has_queries)
+            compute_scores();
+        barrier();
+        if (has_queries && (!weigh_fast() || base + STEP > unmasked))
+            slow = j + 1u;
+        barrier();
+        if (slow == j + 1u) {
+            if (has_queries)
+                K3_STORE_SUM(score, scores, gl_SubgroupID * 64u, 4u);
+            barrier();
+            if (me < PAIRS * 4u)
+                weigh(s, me, j, base);
+            barrier();
+            if (rescaled == j + 1u)
+                rescale();
+        }
         fetch(tile, me, j + 1u);
-        if (j > 0u)
-            add_context(j - 1u);
-        if (j < steps && gl_SubgroupID < 2u * TILES)
-            compute_scores(j);
+        add_context();
         convert();
         barrier();
-        if (j < steps && me < PAIRS * 4u)
-            weigh(s, me, j, tile.begin + j * STEP);
-        store(me, j + 1u);
+        store(me);
         barrier();
     }
     finish(tile, s, me);
