@@ -1,6 +1,6 @@
 /* khr_matrix IN OUT: SPIR-V with the cooperative matrices of SPV_NV_cooperative_matrix to words of SPIR-V with those of
  * SPV_KHR_cooperative_matrix. Older compilers know the former only; drivers do the latter faster, because types tell them which factor of a
- * product a matrix is. src/backend/vulkan/glsl/matrix.glsl tells this program by a number of columns that no matrix has. */
+ * product a matrix is. src/backend/gpu/glsl/matrix.glsl tells this program by a number of columns that no matrix has. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

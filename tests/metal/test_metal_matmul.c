@@ -18,8 +18,8 @@ enum { THREADS = 128, ROWS_A_BLOCK = 64, MOST_PARTS = 3 };
 
 typedef struct problem {
     k3_type type;
-    uint32_t T, cols, mx, splits;
-    uint32_t rows[MOST_PARTS + 1]; /* of each part, then 0 */
+    uint32_t T, cols, mx, splits, whole; /* splits: of the columns of blocks from number `whole` on */
+    uint32_t rows[MOST_PARTS + 1];       /* of each part, then 0 */
 } problem;
 
 typedef struct memory {
@@ -110,7 +110,8 @@ static void run(const problem *p, const memory *m, struct k3_matmul_args *args)
     args->x = (uintptr_t)m->x;
     args->x_scale = (uintptr_t)m->x_scale;
     args->sums = (uintptr_t)m->sums;
-    uint32_t t_tiles = (p->T + 32 * p->mx - 1) / (32 * p->mx), groups[] = {args->blocks * t_tiles * p->splits, 1, 1};
+    uint32_t t_tiles = (p->T + 32 * p->mx - 1) / (32 * p->mx),
+             groups[] = {(args->whole + (args->blocks - args->whole) * p->splits) * t_tiles, 1, 1};
     void *buffers[MSL_MAX_BUFFERS] = {args};
     if (msl_run(kernel, buffers, groups, (const uint32_t[]){THREADS, 1, 1}, &options, message, sizeof message))
         fail_msg("%s", message);
@@ -119,14 +120,14 @@ static void run(const problem *p, const memory *m, struct k3_matmul_args *args)
 
 static float result(const problem *p, const memory *m, const struct k3_matmul_args *args, int part, uint32_t t, uint32_t r)
 {
-    if (p->splits == 1)
-        return m->y[part][(size_t)t * p->rows[part] + r];
     float sum = 0;
-    for (uint32_t s = 0, row = r; s < p->splits; s++, row = r) {
-        for (int i = 0; i < part; i++)
-            row += p->rows[i];
-        sum += m->sums[((size_t)s * p->T + t) * args->rows + row];
-    }
+    uint32_t row = r;
+    for (int i = 0; i < part; i++)
+        row += p->rows[i];
+    if (row < args->split_row)
+        return m->y[part][(size_t)t * p->rows[part] + r];
+    for (uint32_t s = 0; s < p->splits; s++)
+        sum += m->sums[((size_t)s * p->T + t) * (args->rows - args->split_row) + row - args->split_row];
     return sum;
 }
 
@@ -158,7 +159,6 @@ static void solve(const problem *p)
     struct k3_matmul_part parts[MOST_PARTS];
     struct k3_matmul_args args = {.T = p->T, .cols = p->cols, .splits = p->splits, .parts = (uintptr_t)parts};
     seed = p->T + 31 * p->cols + (uint32_t)p->type;
-    args.depth = (p->cols / 64 + p->splits - 1) / p->splits;
     for (int i = 0; p->rows[i]; i++) {
         fill_weights(p, &m, i);
         struct k3_mat_args w = {(uintptr_t)m.codes[i],
@@ -168,14 +168,19 @@ static void solve(const problem *p)
                                 (uint32_t)k3_type_row_bytes(p->type, (int)p->cols),
                                 (uint32_t)k3_type_scale_bytes(p->type, (int)p->cols)};
         parts[args.n_parts++] = (struct k3_matmul_part){w, (uintptr_t)m.y[i], p->rows[i], args.blocks, args.rows, 0};
-        args.blocks += (p->rows[i] + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK;
+        uint32_t blocks = (p->rows[i] + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK;
+        if (p->splits > 1 && p->whole >= args.blocks && p->whole - args.blocks < blocks)
+            args.split_row = args.rows + (p->whole - args.blocks) * ROWS_A_BLOCK;
+        args.blocks += blocks;
         args.rows += p->rows[i];
     }
+    args.whole = p->splits > 1 ? p->whole : args.blocks;
+    args.split_row = p->splits > 1 ? args.split_row : args.rows;
     if (args.n_parts == 1)
         args.only = parts[0];
     m.x = bytes(2ull * p->T * p->cols);
     m.x_scale = bytes(4ull * p->T);
-    m.sums = bytes(4ull * p->splits * p->T * args.rows);
+    m.sums = bytes(4ull * p->splits * p->T * (args.rows - args.split_row) + 4);
     for (uint32_t t = 0; t < p->T; t++) {
         m.x_scale[t] = (float)ldexp(1.0, (int)draw(10) - 5);
         for (uint32_t c = 0; c < p->cols; c++)
@@ -218,6 +223,8 @@ static void columns_shared_out(void **state)
 {
     (void)state;
     solve(&(problem){K3_INT3_G64, .T = 10, .cols = 320, .mx = 1, .splits = 2, .rows = {20, 66}});
+    solve(&(problem){K3_INT8, .T = 10, .cols = 320, .mx = 1, .splits = 3, .whole = 1, .rows = {20, 66}});
+    solve(&(problem){K3_BF16, .T = 40, .cols = 256, .mx = 1, .splits = 4, .whole = 2, .rows = {200}});
 }
 
 int main(void)

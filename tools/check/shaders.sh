@@ -12,14 +12,14 @@ for tool in glslc spirv-val spirv-dis; do
 done
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-matrix=NV
+matrix='-DK3_AS_B=16 -DK3_AS_HALF_SUM=16'
 printf '#version 450\n#extension GL_KHR_cooperative_matrix : require\nvoid main() {}\n' >"$out/probe.comp"
-glslc --target-env=vulkan1.2 --target-spv=spv1.3 "$out/probe.comp" -o "$out/probe.spv" 2>/dev/null && matrix=KHR
+glslc --target-env=vulkan1.2 --target-spv=spv1.3 "$out/probe.comp" -o "$out/probe.spv" 2>/dev/null && matrix=-DK3_MATRIX_KHR=1
 
 bad=0
 for shader in src/backend/gpu/glsl/*.comp; do
     name=$(basename "$shader" .comp)
-    if ! glslc -Isrc --target-env=vulkan1.2 --target-spv=spv1.3 -DK3_MATRIX_$matrix=1 "$shader" -o "$out/$name.spv" ||
+    if ! glslc -Isrc --target-env=vulkan1.2 --target-spv=spv1.3 $matrix "$shader" -o "$out/$name.spv" ||
         ! spirv-val --target-env vulkan1.2 "$out/$name.spv"; then
         echo "$shader: is not valid"
         bad=1

@@ -29,7 +29,7 @@ struct part_args {
 
 struct matmul_args {
     ulong parts, x, x_scale, sums;
-    uint n_parts, T, cols, blocks, rows, splits, depth, pad;
+    uint n_parts, T, cols, blocks, rows, whole, split_row, splits;
     part_args only;
 };
 
@@ -140,10 +140,17 @@ kernel void matmul_matrix(constant matmul_args& a [[buffer(0)]], uint3 group [[t
     threadgroup float* x_tile = w_tile + 8 * DEPTH * ROWS;
 
     const uint x_rows = 32 * MX, t_tiles = (a.T + x_rows - 1) / x_rows, t0 = group.x % t_tiles * x_rows;
-    const uint block = group.x / t_tiles % a.blocks, split = group.x / t_tiles / a.blocks;
+    uint block = group.x / t_tiles, split = 0, first = 0, last = a.cols / 8; /* units of this group's share of the columns */
+    const bool is_whole = block < a.whole;
+    if (!is_whole) {
+        const uint n = a.blocks - a.whole, depth = (a.cols / 64 + a.splits - 1) / a.splits * 8;
+        split = (block - a.whole) / n;
+        block = a.whole + (block - a.whole) % n;
+        first = split * depth;
+        last = min(first + depth, last);
+    }
     const part_args part = part_of(a, block);
     const uint r0 = (block - part.first_block) * ROWS;
-    const uint first = split * a.depth * 8, last = min(first + a.depth * 8, a.cols / 8); /* units of this group's share of the columns */
     const uint r_own = simdgroup / 2 * 32, t_own = simdgroup % 2 * 16 * MX;              /* this simdgroup's rows */
 
     simdgroup_float8x8 sum[MOST][MOST]; /* [x][W] */
@@ -201,9 +208,9 @@ kernel void matmul_matrix(constant matmul_args& a [[buffer(0)]], uint3 group [[t
     const float scale = scales_rows ? *reinterpret_cast<device const float*>(part.w.scale + ulong(r) * part.w.scale_bytes) : 1.0f;
     for (uint t = thread_index / ROWS; t < x_rows && t0 + t < a.T; t += 2) {
         const float y = w_tile[t * ROWS + r - r0] * reinterpret_cast<device const float*>(a.x_scale)[t0 + t] * scale;
-        if (a.splits == 1)
+        if (is_whole)
             reinterpret_cast<device float*>(part.y)[ulong(t0 + t) * part.stride + r] = y;
         else
-            reinterpret_cast<device float*>(a.sums)[ulong(a.rows) * (split * a.T + t0 + t) + part.first_row + r] = y;
+            reinterpret_cast<device float*>(a.sums)[ulong(a.rows - a.split_row) * (split * a.T + t0 + t) + part.first_row + r - a.split_row] = y;
     }
 }

@@ -38,10 +38,14 @@
 #else
 
 #extension GL_NV_cooperative_matrix : require
+#ifndef K3_AS_B /* the check of the kernels says 16 for both */
+#define K3_AS_B 17
+#define K3_AS_HALF_SUM 18
+#endif
 #define K3_MATRIX_A fcoopmatNV<16, gl_ScopeSubgroup, 16, 16>
-#define K3_MATRIX_B fcoopmatNV<16, gl_ScopeSubgroup, 16, 17>
+#define K3_MATRIX_B fcoopmatNV<16, gl_ScopeSubgroup, 16, K3_AS_B>
 #define K3_MATRIX_SUM fcoopmatNV<32, gl_ScopeSubgroup, 16, 16>
-#define K3_MATRIX_HALF fcoopmatNV<16, gl_ScopeSubgroup, 16, 18>
+#define K3_MATRIX_HALF fcoopmatNV<16, gl_ScopeSubgroup, 16, K3_AS_HALF_SUM>
 #define K3_LOAD_A(m, array, at, stride) coopMatLoadNV(m, array, at, stride, false)
 #define K3_LOAD_A_COLUMNS(m, array, at, stride) coopMatLoadNV(m, array, at, stride, true)
 #define K3_LOAD_B(m, array, at, stride) coopMatLoadNV(m, array, at, stride, true)

@@ -39,9 +39,9 @@ struct k3_matmul_args
     uint cols;
     uint blocks;
     uint rows;
+    uint whole;
+    uint split_row;
     uint splits;
-    uint depth;
-    uint pad;
     k3_matmul_part only;
 };
 
@@ -105,18 +105,20 @@ constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(256u, 1u, 1u);
 kernel void matmul_sum(constant Push& _1 [[buffer(0)]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]], uint3 gl_LocalInvocationID [[thread_position_in_threadgroup]])
 {
     threadgroup float k3_slots[128];
-    uint groups = ((_1.a.rows + 256u) - 1u) / 256u;
+    uint rows = _1.a.rows - _1.a.split_row;
+    uint groups = ((rows + 256u) - 1u) / 256u;
     uint t = gl_WorkGroupID.x / groups;
+    uint i = ((gl_WorkGroupID.x % groups) * 256u) + gl_LocalInvocationID.x;
+    uint row = _1.a.split_row + i;
     uint p = 0u;
-    uint row = ((gl_WorkGroupID.x % groups) * 256u) + gl_LocalInvocationID.x;
-    if (row >= _1.a.rows)
+    if (i >= rows)
     {
         return;
     }
     float sum = 0.0;
     for (uint s = 0u; s < _1.a.splits; s++)
     {
-        sum += (reinterpret_cast<device F32*>(_1.a.sums + ((4ul * ulong(_1.a.rows)) * ((ulong(s) * ulong(_1.a.T)) + ulong(t)))))->at[row];
+        sum += (reinterpret_cast<device F32*>(_1.a.sums + ((4ul * ulong(rows)) * ((ulong(s) * ulong(_1.a.T)) + ulong(t)))))->at[i];
     }
     k3_matmul_part_1 part;
     part.w.data = _1.a.only.w.data;

@@ -106,9 +106,9 @@ struct k3_matmul_args
     uint cols;
     uint blocks;
     uint rows;
+    uint whole;
+    uint split_row;
     uint splits;
-    uint depth;
-    uint pad;
     k3_matmul_part_1 only;
 };
 
