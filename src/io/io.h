@@ -3,7 +3,9 @@
  * file system really does so, else through it.
  *
  * Two classes: what is wanted now, and guesses. A guess is started only while nothing wanted is waiting or in flight, and can be taken
- * back until it is started. Short reads, EINTR and EAGAIN are gone on from; EIO is tried again K3_IO_RETRIES times. */
+ * back until it is started. A long read is many requests of about 1 MiB, never one above K3_IO_MAX_BYTES, and a guess makes way between
+ * them. A file that is written to while it is in use is an error. Short reads, EINTR and EAGAIN are gone on from; EIO is tried again
+ * K3_IO_RETRIES times. */
 #ifndef K3_IO_IO_H
 #define K3_IO_IO_H
 
@@ -20,7 +22,7 @@ typedef enum k3_io_kind { K3_IO_AUTO, K3_IO_URING, K3_IO_THREADS } k3_io_kind;
 
 typedef struct k3_io_config {
     k3_io_kind kind; /* K3_IO_URING where it is forbidden is K3_E_UNSUPPORTED */
-    int depth;       /* reads in flight at once for each drive; 0: chosen (docs/performance.md says by what) */
+    int depth;       /* requests in flight at once for each drive; 0: chosen (docs/performance.md says by what) */
     int buffered;    /* never past the page cache */
 } k3_io_config;
 
@@ -74,7 +76,7 @@ int k3_io_collect(k3_io *io, k3_io_done *done, int max, int block);
 /* Guesses that were not started are taken back; they are collected as cancelled. A guess in flight, or waiting, with that tag becomes
  * wanted. */
 void k3_io_cancel_guesses(k3_io *io);
-int k3_io_want(k3_io *io, uint64_t tag); /* 0: no such read */
+int k3_io_want(k3_io *io, uint64_t tag); /* 0: no such read, or taken back; 1 too if it is finished and not collected */
 /* Reads not yet collected, wanted and guessed. */
 int k3_io_pending(const k3_io *io, int *guesses);
 

@@ -14,6 +14,7 @@
 enum {
     K3_IO_PIECE = 1 << 20,     /* bytes, about */
     K3_IO_DEPTH = 16,          /* pieces in flight for each drive */
+    K3_IO_GUESS_DEPTH = 4,     /* so that what is wanted next waits for few */
     K3_IO_MAX_DEPTH = 128,     /* for each drive */
     K3_IO_MAX_IN_FLIGHT = 256, /* of all drives, by io_uring */
     K3_IO_STALLS = 1000        /* EINTR and EAGAIN one after another, without a byte between them */

@@ -86,8 +86,8 @@ static void finish_request(k3_io *io, k3_io_request *r)
 
 int k3_io_next_piece(k3_io *io, k3_io_drive *drive, k3_io_piece *piece)
 {
-    int class = is_empty(&drive->queue[0]);
-    if (io->stop || drive->in_flight >= io->depth || is_empty(&drive->queue[class]) || (class && io->n_open[0]))
+    int class = is_empty(&drive->queue[0]), depth = class && io->depth > K3_IO_GUESS_DEPTH ? K3_IO_GUESS_DEPTH : io->depth;
+    if (io->stop || drive->in_flight >= depth || is_empty(&drive->queue[class]) || (class && io->n_open[0]))
         return 0;
     k3_io_request *r = drive->queue[class].head.next;
     uint64_t wanted_end = r->read.offset + r->read.bytes, left = r->end - r->next_at, bytes = left < r->piece_bytes ? left : r->piece_bytes;

@@ -47,6 +47,9 @@ static void queue(k3_io_ring *ring, k3_io_piece *piece, int stretch)
         io_uring_prep_read_fixed(sqe, k3_io_piece_fd(piece), piece->to, bytes, piece->at, stretch);
     else
         io_uring_prep_read(sqe, k3_io_piece_fd(piece), piece->to, bytes, piece->at);
+    /* Through the page cache the kernel would read page after page; its workers read stretches. */
+    if (piece->is_cached)
+        io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
     io_uring_sqe_set_data(sqe, piece);
 }
 

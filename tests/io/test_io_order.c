@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 /* Reads of one piece each, in two parts of the file: wanted ones in the first, guesses in the second. */
-enum { ONE = 100 * 1000, N = 12, FILE_BYTES = 2 * N * ONE, GUESSES = N * ONE, DEPTH = 2, MAX_EVENTS = 4096 };
+enum { ONE = 100 * 1000, N = 12, FILE_BYTES = 2 * N * ONE, GUESSES = N * ONE, DEPTH = 2, GUESS_DEPTH = 4, MAX_EVENTS = 4096 };
 
 static char path[256];
 static unsigned char *memory;
@@ -159,6 +159,28 @@ static void guesses_wait_for_what_is_in_flight(void **state)
 {
     (void)state;
     for_each_kind(starts_no_guess_beside);
+}
+
+/* However deep the queue may be, few guesses are in the way of what is wanted next. */
+static void starts_few_guesses(k3_io_kind kind)
+{
+    k3_io *io = io_open(kind, 0, 0);
+    int file = io_add(io, path);
+    k3_io_faults("hold=1", 0);
+    submit(io, file, 0, N, 1);
+    await_reads(GUESS_DEPTH);
+    submit(io, file, 0, N, 0);
+    await_reads(GUESS_DEPTH + N);
+    k3_io_faults("", 1);
+    collect_all(io, 2 * N);
+    check_log(GUESS_DEPTH, N, N);
+    k3_io_close(io);
+}
+
+static void guesses_do_not_fill_the_queue(void **state)
+{
+    (void)state;
+    for_each_kind(starts_few_guesses);
 }
 
 static void takes_back(k3_io_kind kind)
@@ -392,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(guesses_wait_for_what_is_wanted),
         cmocka_unit_test(guesses_wait_for_what_is_in_flight),
+        cmocka_unit_test(guesses_do_not_fill_the_queue),
         cmocka_unit_test(guesses_are_taken_back_until_they_start),
         cmocka_unit_test(a_guess_becomes_wanted),
         cmocka_unit_test(a_long_guess_makes_way),
