@@ -129,19 +129,37 @@ static void begin(k3_forward *f, const k3_pass *pass)
         f->runs[i] = (k3_run){pass->spans[i].first, pass->spans[i].n, pass->spans[i].state->length, {NULL, 0}};
 }
 
+/* y = rows of an embedding that is not in memory, read some at a time. */
+static k3_status embed_late(k3_forward *f, k3_ref y, const int32_t *ids, k3_error *err)
+{
+    int32_t places[K3_LATE_ROWS];
+    for (int first = 0; first < f->T; first += K3_LATE_ROWS) {
+        int n = f->T - first < K3_LATE_ROWS ? f->T - first : K3_LATE_ROWS;
+        K3_TRY(k3_late_rows(f->w->late, places, ids + first, n, err));
+        f->be->memory->upload(f->be, f->ids, places, 4 * (uint64_t)n);
+        f->op->embed(f->be, k3_at(y, 4 * (uint64_t)first * (uint64_t)f->hp->hidden), &f->w->late->table, f->ids, n);
+    }
+    return K3_OK;
+}
+
 /* P = embedding rows, unscaled; injected rows replace those whose id is negative. */
-static void embed(k3_forward *f, k3_ref p)
+static k3_status embed(k3_forward *f, k3_ref p, k3_error *err)
 {
     const k3_pass *pass = f->pass;
     uint64_t row_bytes = 4 * (uint64_t)f->hp->hidden;
     int32_t *ids = f->host_ids;
     for (int t = 0; t < f->T; t++)
         ids[t] = pass->ids[t] < 0 ? 0 : pass->ids[t];
-    f->be->memory->upload(f->be, f->ids, ids, 4 * (uint64_t)f->T);
-    f->op->embed(f->be, p, &f->w->embed, f->ids, f->T);
+    if (f->w->embed.data.buf) {
+        f->be->memory->upload(f->be, f->ids, ids, 4 * (uint64_t)f->T);
+        f->op->embed(f->be, p, &f->w->embed, f->ids, f->T);
+    } else {
+        K3_TRY(embed_late(f, p, ids, err));
+    }
     for (int t = 0; t < f->T; t++)
         if (pass->ids[t] < 0)
             f->be->memory->upload(f->be, k3_at(p, (uint64_t)t * row_bytes), pass->rows + (size_t)t * (size_t)f->hp->hidden, row_bytes);
+    return K3_OK;
 }
 
 /* x = mix of the snapshots and the running sum. `stream` holds n_blocks snapshots, then P. */
@@ -162,6 +180,7 @@ static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *er
 {
     const k3_layer *w = &f->w->layers[l];
     int64_t n = (int64_t)f->T * f->hp->hidden;
+    K3_TRY(k3_late_layer(f->w->late, l, err));
     k3_ref x = f->stream[0];
     if (*n_blocks) {
         mix(f, f->x, *n_blocks, w->attn_res);
@@ -186,7 +205,37 @@ static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *er
     else
         k3_dense_forward(f, f->tmp, f->n, &w->dense);
     f->op->add(f->be, p, p, f->tmp, n);
+    k3_late_layer_done(f->w->late, l);
     return K3_OK;
+}
+
+/* Gathers the wanted rows from `first` on, as many as the head takes at once. */
+static int pick_rows(k3_forward *f, const k3_mat *rows, int first)
+{
+    const k3_pass *pass = f->pass;
+    int n = pass->n_want - first < K3_LOGIT_ROWS ? pass->n_want - first : K3_LOGIT_ROWS;
+    f->be->memory->upload(f->be, f->ids, pass->want + first, 4 * (uint64_t)n);
+    f->op->embed(f->be, f->picked, rows, f->ids, n);
+    return n;
+}
+
+/* Logits by a head that is not in memory: each block of it comes once, for all wanted rows. */
+static k3_status head_late(k3_forward *f, const k3_mat *rows, k3_error *err)
+{
+    const k3_late *late = f->w->late;
+    for (int b = 0, id = 0; b < late->n_blocks; id += late->blocks[b++].rows) {
+        uint64_t bytes = 4 * (uint64_t)late->blocks[b].rows;
+        K3_TRY(k3_trunk_wait(late->stream, K3_TRUNK_HEAD, err));
+        for (int first = 0, n; first < f->pass->n_want; first += n) {
+            n = pick_rows(f, rows, first);
+            f->op->matmul(f->be, &(k3_proj){&late->blocks[b], f->logits}, 1, f->picked, n);
+            for (int i = 0; i < n; i++)
+                f->be->memory->download(f->be, f->pass->logits + (size_t)(first + i) * (size_t)f->hp->vocab + id,
+                                        k3_at(f->logits, (uint64_t)i * bytes), bytes);
+        }
+        k3_trunk_done(late->stream, K3_TRUNK_HEAD);
+    }
+    return f->be->sync(f->be, err);
 }
 
 /* Logits of the wanted rows, or picks from them: final mix and norm of all rows, then the head on the gathered ones, a block at a time. */
@@ -197,10 +246,10 @@ static k3_status head(k3_forward *f, int n_blocks, k3_error *err)
     mix(f, f->x, n_blocks, f->w->out_res);
     norm(f, f->n, f->x, f->w->norm);
     k3_mat rows = {K3_F32, f->T, C, f->n, {NULL, 0}};
+    if (f->w->late && f->w->late->n_blocks)
+        return head_late(f, &rows, err);
     for (int first = 0; first < pass->n_want; first += K3_LOGIT_ROWS) {
-        int n = pass->n_want - first < K3_LOGIT_ROWS ? pass->n_want - first : K3_LOGIT_ROWS;
-        f->be->memory->upload(f->be, f->ids, pass->want + first, 4 * (uint64_t)n);
-        f->op->embed(f->be, f->picked, &rows, f->ids, n);
+        int n = pick_rows(f, &rows, first);
         f->op->matmul(f->be, &(k3_proj){&f->w->head, f->logits}, 1, f->picked, n);
         if (pass->draws && f->op->sample) {
             f->op->sample(f->be, f->ids, f->logits, pass->draws + first, n, f->hp->vocab);
@@ -219,7 +268,8 @@ k3_status k3_forward_run(k3_forward *f, const k3_pass *pass, k3_error *err)
         return k3_fail(err, K3_E_INVALID, "pass of %d rows in %d sequences: 1 to %d rows in 1 to %d sequences wanted", pass->n_rows,
                        pass->n_spans, f->max_rows, f->max_spans);
     begin(f, pass);
-    embed(f, f->stream[0]);
+    K3_TRY(k3_late_begin(f->w->late, pass->n_want > 0, err));
+    K3_TRY(embed(f, f->stream[0], err));
     int n_blocks = 0;
     for (int l = 0; l < f->hp->n_layers; l++)
         K3_TRY(layer_forward(f, l, &n_blocks, err));

@@ -1,8 +1,7 @@
 #include "model/weights.h"
 
 #include "base/bf16.h"
-#include "base/pool.h"
-#include "model/quantize.h"
+#include "model/convert.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,14 +14,32 @@ typedef enum k3_care {
     K3_CARE_KEEP    /* as stored */
 } k3_care;
 
+typedef enum k3_load_mode {
+    K3_LOAD_NOW,    /* into memory */
+    K3_LOAD_LATER,  /* vectors into memory; matrices are only met */
+    K3_LOAD_MEASURE /* nothing is loaded */
+} k3_load_mode;
+
+enum { K3_MAX_PARTS = 24 }; /* matrices of a layer */
+
 typedef struct k3_loader {
     k3_weights *w;
     const k3_ckpt *ckpt;
     k3_trunk trunk;
-    k3_pool *pool;
+    k3_load_mode mode;
+    k3_converter *converter;
     k3_progress progress;
     void *user;
     uint64_t done, total;
+    /* Matrices met, of the layer at hand. */
+    k3_trunk_part parts[K3_MAX_PARTS];
+    int n_parts;
+    uint64_t always; /* bytes of vectors met */
+    int64_t most_cols;
+    /* What comes later: blocks of the head, a part each, then layers, K3_MAX_PARTS each. */
+    k3_trunk_item *items;
+    k3_trunk_part *kept;
+    int n_items;
     void *raw; /* rows as stored */
     uint64_t raw_bytes;
     void *codes, *scales; /* rows as wanted */
@@ -110,8 +127,17 @@ static k3_status put_vector(k3_loader *ld, k3_ref *out, const float *values, int
     return K3_OK;
 }
 
+/* Counts a vector instead of loading it. */
+static int is_measured(k3_loader *ld, int64_t n)
+{
+    ld->always += ld->mode == K3_LOAD_MEASURE ? 4 * (uint64_t)n : 0;
+    return ld->mode == K3_LOAD_MEASURE;
+}
+
 static k3_status load_vector(k3_loader *ld, k3_ref *out, k3_role role, int layer, int64_t n, k3_error *err)
 {
+    if (is_measured(ld, n))
+        return K3_OK;
     float *values = malloc((size_t)n * sizeof *values);
     if (!values)
         return k3_fail(err, K3_E_NOMEM, "no memory for a vector of %lld", (long long)n);
@@ -126,6 +152,8 @@ static k3_status load_vector(k3_loader *ld, k3_ref *out, k3_role role, int layer
 static k3_status load_folded(k3_loader *ld, k3_ref *out, k3_role norm, k3_role proj, int layer, k3_error *err)
 {
     int64_t n = ld->w->hp->hidden;
+    if (is_measured(ld, n))
+        return K3_OK;
     float *a = malloc(2 * (size_t)n * sizeof *a);
     if (!a)
         return k3_fail(err, K3_E_NOMEM, "no memory for a vector of %lld", (long long)n);
@@ -138,46 +166,6 @@ static k3_status load_folded(k3_loader *ld, k3_ref *out, k3_role norm, k3_role p
         status = put_vector(ld, out, a, n, err);
     free(a);
     return status;
-}
-
-typedef struct k3_convert {
-    k3_loader *ld;
-    k3_dtype stored;
-    k3_type type;
-    int cols;
-    _Atomic int not_finite;
-} k3_convert;
-
-static void convert_rows(void *arg, int64_t first, int64_t last, int thread)
-{
-    (void)thread;
-    k3_convert *c = arg;
-    size_t cols = (size_t)c->cols, codes = k3_type_row_bytes(c->type, c->cols), scales = k3_type_scale_bytes(c->type, c->cols);
-    float *row = malloc(cols * sizeof *row);
-    if (!row) {
-        c->not_finite = 2;
-        return;
-    }
-    for (int64_t r = first; r < last; r++) {
-        const char *src = (const char *)c->ld->raw + (size_t)r * cols * (c->stored == K3_DT_F32 ? 4 : 2);
-        if (c->stored == K3_DT_F32)
-            memcpy(row, src, cols * 4);
-        else
-            for (size_t i = 0; i < cols; i++) {
-                uint16_t b;
-                memcpy(&b, src + 2 * i, 2);
-                row[i] = k3_bf16_value(b);
-            }
-        int bad = 0;
-        for (size_t i = 0; i < cols; i++)
-            bad |= !isfinite(row[i]);
-        if (bad) {
-            c->not_finite = 1;
-            continue;
-        }
-        k3_quantize_row((char *)c->ld->codes + (size_t)r * codes, (char *)c->ld->scales + (size_t)r * scales, row, c->type, c->cols);
-    }
-    free(row);
 }
 
 static k3_status reserve(void **p, uint64_t *have, uint64_t want, k3_error *err)
@@ -194,20 +182,25 @@ static k3_status reserve(void **p, uint64_t *have, uint64_t want, k3_error *err)
 static k3_status load_rows(k3_loader *ld, const k3_mat *mat, const k3_tensor_info *t, int64_t first, int64_t n, k3_error *err)
 {
     k3_memory_ops const *memory = ld->w->be->memory;
-    uint64_t stored = (uint64_t)mat->cols * (t->dtype == K3_DT_F32 ? 4 : 2);
+    uint64_t stored = (uint64_t)mat->cols * k3_stored_size(t);
     uint64_t codes = k3_type_row_bytes(mat->type, mat->cols), scales = k3_type_scale_bytes(mat->type, mat->cols);
     K3_TRY(k3_ckpt_read(ld->ckpt, ld->raw, t, (uint64_t)first * stored, (uint64_t)n * stored, err));
-    k3_convert job = {.ld = ld, .stored = t->dtype, .type = mat->type, .cols = mat->cols};
-    k3_pool_run(ld->pool, convert_rows, &job, n, 16);
-    if (job.not_finite == 2)
-        return k3_fail(err, K3_E_NOMEM, "%s: no memory for a row", t->name);
-    if (job.not_finite)
-        return k3_fail(err, K3_E_FORMAT, "%s: a value in rows %lld to %lld is not finite; the file is damaged", t->name, (long long)first,
-                       (long long)(first + n - 1));
+    K3_TRY(k3_convert(ld->converter, ld->codes, ld->scales, mat->type, ld->raw, t, first, n, err));
     memory->upload(ld->w->be, k3_at(mat->data, (uint64_t)first * codes), ld->codes, (uint64_t)n * codes);
     if (scales)
         memory->upload(ld->w->be, k3_at(mat->scale, (uint64_t)first * scales), ld->scales, (uint64_t)n * scales);
     return advance(ld, (uint64_t)n * stored, err);
+}
+
+/* A matrix that is not loaded now. */
+static k3_status meet(k3_loader *ld, k3_mat *mat, const k3_tensor_info *t, k3_error *err)
+{
+    if (ld->n_parts == K3_MAX_PARTS)
+        return k3_fail(err, K3_E_UNSUPPORTED, "%s: more than %d matrices in a layer", t->name, (int)K3_MAX_PARTS);
+    int is_stored = mat->type == (t->dtype == K3_DT_F32 ? K3_F32 : K3_BF16);
+    ld->parts[ld->n_parts++] = (k3_trunk_part){t, 0, t->bytes, mat, !is_stored};
+    ld->most_cols = mat->cols > ld->most_cols ? mat->cols : ld->most_cols;
+    return ld->mode == K3_LOAD_MEASURE ? K3_OK : advance(ld, t->bytes, err);
 }
 
 static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer, k3_care care, k3_error *err)
@@ -218,11 +211,15 @@ static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer
     int64_t rows = t->shape[0], cols = t->shape[1];
     *mat = (k3_mat){type_for(ld->trunk, care, t->dtype, (int)cols), (int)rows, (int)cols, {NULL, 0}, {NULL, 0}};
     uint64_t codes = k3_type_row_bytes(mat->type, (int)cols), scales = k3_type_scale_bytes(mat->type, (int)cols);
+    if (role != K3_R_EMBED)
+        ld->w->token_bytes += (uint64_t)rows * (codes + scales);
+    if (ld->mode != K3_LOAD_NOW)
+        return meet(ld, mat, t, err);
     if (!(mat->data.buf = new_buffer(ld, (uint64_t)rows, codes, t->name, err)))
         return err ? err->status : K3_E_NOMEM;
     if (scales && !(mat->scale.buf = new_buffer(ld, (uint64_t)rows, scales, t->name, err)))
         return err ? err->status : K3_E_NOMEM;
-    uint64_t stored = (uint64_t)cols * (t->dtype == K3_DT_F32 ? 4 : 2);
+    uint64_t stored = (uint64_t)cols * k3_stored_size(t);
     int64_t step = (int64_t)(K3_LOAD_BYTES / stored) + 1;
     step = step > rows ? rows : step;
     K3_TRY(reserve(&ld->raw, &ld->raw_bytes, (uint64_t)step * stored, err));
@@ -230,8 +227,6 @@ static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer
     K3_TRY(reserve(&ld->scales, &ld->scales_bytes, (uint64_t)step * scales + 1, err));
     for (int64_t r = 0; r < rows; r += step)
         K3_TRY(load_rows(ld, mat, t, r, rows - r < step ? rows - r : step, err));
-    if (role != K3_R_EMBED)
-        ld->w->token_bytes += (uint64_t)rows * (codes + scales);
     return K3_OK;
 }
 
@@ -293,10 +288,10 @@ static k3_status load_moe(k3_loader *ld, k3_moe_weights *w, int l, k3_error *err
     return load_glu(ld, &w->shared, K3_R_SHARED_GATE, K3_R_SHARED_UP, K3_R_SHARED_DOWN, l, err);
 }
 
-static k3_status load_layer(k3_loader *ld, int l, k3_error *err)
+static k3_status load_layer(k3_loader *ld, k3_layer *layer, int l, k3_error *err)
 {
     const k3_hparams *hp = ld->w->hp;
-    k3_layer *layer = &ld->w->layers[l];
+    ld->n_parts = 0;
     layer->is_mla = hp->is_mla[l];
     layer->is_moe = hp->is_moe[l];
     K3_TRY(load_vector(ld, &layer->input_norm, K3_R_INPUT_NORM, l, hp->hidden, err));
@@ -309,33 +304,230 @@ static k3_status load_layer(k3_loader *ld, int l, k3_error *err)
     return load_glu(ld, &layer->dense, K3_R_DENSE_GATE, K3_R_DENSE_UP, K3_R_DENSE_DOWN, l, err);
 }
 
-static k3_status load_all(k3_loader *ld, k3_error *err)
+static k3_status load_ends(k3_loader *ld, k3_error *err)
 {
     k3_weights *w = ld->w;
-    K3_TRY(load_matrix(ld, &w->embed, K3_R_EMBED, 0, K3_CARE_KEEP, err));
-    K3_TRY(load_matrix(ld, &w->head, K3_R_HEAD, 0, K3_CARE_TRUNK, err));
     K3_TRY(load_vector(ld, &w->norm, K3_R_NORM, 0, w->hp->hidden, err));
-    K3_TRY(load_folded(ld, &w->out_res, K3_R_OUT_RES_NORM, K3_R_OUT_RES_PROJ, 0, err));
-    for (int l = 0; l < w->hp->n_layers; l++)
-        K3_TRY(load_layer(ld, l, err));
+    return load_folded(ld, &w->out_res, K3_R_OUT_RES_NORM, K3_R_OUT_RES_PROJ, 0, err);
+}
+
+/* ---- what it takes ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const k3_mat *mat)
+{
+    return (uint64_t)mat->rows * (k3_type_row_bytes(mat->type, mat->cols) + k3_type_scale_bytes(mat->type, mat->cols));
+}
+
+/* Of the matrices met. */
+static k3_trunk_size size_of(k3_loader *ld)
+{
+    k3_trunk_size size = {0, 0, k3_trunk_room(ld->parts, ld->n_parts), k3_trunk_made(ld->parts, ld->n_parts)};
+    for (int i = 0; i < ld->n_parts; i++) {
+        size.held += bytes_of(ld->parts[i].mat);
+        size.stored += ld->parts[i].bytes;
+    }
+    return size;
+}
+
+/* Rows first .. of the head that are read together, at most an eighth of it: a matrix of its own, and its part. */
+static k3_trunk_part head_block(const k3_trunk_part *head, k3_mat *block, int first)
+{
+    uint64_t row = (uint64_t)head->mat->cols * k3_stored_size(head->tensor);
+    int rows = (int)((head->bytes / 8 < K3_LOAD_BYTES ? head->bytes / 8 : K3_LOAD_BYTES) / row) + 1;
+    *block = *head->mat;
+    block->rows = head->mat->rows - first < rows ? head->mat->rows - first : rows;
+    return (k3_trunk_part){head->tensor, (uint64_t)first * row, (uint64_t)block->rows * row, block, head->is_converted};
+}
+
+static k3_status measure(k3_loader *ld, k3_trunk_sizes *out, k3_error *err)
+{
+    k3_weights *w = ld->w;
+    k3_layer layer = {0};
+    k3_mat block;
+    ld->mode = K3_LOAD_MEASURE;
+    K3_TRY(load_matrix(ld, &w->embed, K3_R_EMBED, 0, K3_CARE_KEEP, err));
+    out->embed = size_of(ld);
+    out->rows = out->embed.held / (uint64_t)w->embed.rows * K3_LATE_ROWS;
+    ld->n_parts = 0;
+    K3_TRY(load_matrix(ld, &w->head, K3_R_HEAD, 0, K3_CARE_TRUNK, err));
+    out->head = size_of(ld);
+    k3_trunk_part part = head_block(ld->parts, &block, 0);
+    out->head.room = k3_trunk_room(&part, 1);
+    out->head.made = k3_trunk_made(&part, 1);
+    K3_TRY(load_ends(ld, err));
+    out->n_layers = w->hp->n_layers;
+    for (int l = 0; l < out->n_layers; l++) {
+        K3_TRY(load_layer(ld, &layer, l, err));
+        out->layers[l] = size_of(ld);
+    }
+    out->always = ld->always;
+    ld->n_parts = 0;
+    w->token_bytes = 0;
     return K3_OK;
+}
+
+k3_status k3_weights_measure(k3_trunk_sizes *out, const k3_ckpt *ckpt, k3_trunk trunk, k3_error *err)
+{
+    k3_weights w = {.hp = k3_ckpt_hparams(ckpt)};
+    k3_loader ld = {.w = &w, .ckpt = ckpt, .trunk = trunk};
+    *out = (k3_trunk_sizes){0};
+    return measure(&ld, out, err);
+}
+
+static k3_trunk_plan plan_for(const k3_ckpt *ckpt, k3_trunk trunk, uint64_t budget)
+{
+    k3_trunk_sizes sizes;
+    k3_trunk_plan plan = {0};
+    if (k3_weights_measure(&sizes, ckpt, trunk, NULL) == K3_OK)
+        (void)k3_trunk_make_plan(&plan, &sizes, budget);
+    return plan;
 }
 
 uint64_t k3_weights_bytes(const k3_ckpt *ckpt, k3_trunk trunk)
 {
-    uint64_t experts = 0, all = k3_ckpt_total_bytes(ckpt, &experts), stored = all - experts;
-    const k3_tensor_info *embed = k3_ckpt_role(ckpt, K3_R_EMBED, 0, 0);
-    uint64_t kept = embed ? embed->bytes : 0;
-    /* int8 halves the two bytes of bf16; int4 with a scale for 64 columns is 4.5 bits a weight. */
-    if (trunk == K3_TRUNK_INT8)
-        return kept + (stored - kept) / 2;
-    if (trunk == K3_TRUNK_INT4)
-        return kept + (stored - kept) * 9 / 32;
-    return stored;
+    return plan_for(ckpt, trunk, UINT64_MAX).bytes;
 }
 
-k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, k3_trunk trunk, int threads, k3_progress progress,
-                          void *user, k3_error *err)
+uint64_t k3_trunk_least_bytes(const k3_ckpt *ckpt, k3_trunk trunk)
+{
+    return plan_for(ckpt, trunk, 0).bytes;
+}
+
+/* ---- what comes later -------------------------------------------------------------------------------------------------- */
+
+static k3_status later_embed(k3_loader *ld, k3_error *err)
+{
+    k3_late *late = ld->w->late;
+    late->embed = ld->parts[0].tensor;
+    late->table = ld->w->embed;
+    late->table.rows = K3_LATE_ROWS;
+    /* It is the late's own: rows are written where they lie. */
+    late->table.data.buf = late->be->memory->alloc(late->be, bytes_of(&late->table), "rows of the embedding");
+    if (!late->table.data.buf)
+        return late->be->sync(late->be, err);
+    ld->w->bytes += bytes_of(&late->table);
+    return K3_OK;
+}
+
+/* Room for the items, and the head as blocks if it comes later. */
+static k3_status later_head(k3_loader *ld, int has_head, k3_error *err)
+{
+    k3_late *late = ld->w->late;
+    k3_mat block;
+    if (!has_head) {
+        head_block(ld->parts, &block, 0);
+        late->n_blocks = (ld->w->head.rows + block.rows - 1) / block.rows;
+    }
+    size_t n_layers = (size_t)ld->w->hp->n_layers, n = (size_t)late->n_blocks;
+    ld->items = calloc(n + n_layers, sizeof *ld->items);
+    ld->kept = calloc(n + n_layers * K3_MAX_PARTS, sizeof *ld->kept);
+    late->blocks = calloc(n + 1, sizeof *late->blocks);
+    if (!ld->items || !ld->kept || !late->blocks)
+        return k3_fail(err, K3_E_NOMEM, "weights: out of memory");
+    for (int first = 0; ld->n_items < late->n_blocks; ld->n_items++) {
+        int i = ld->n_items;
+        ld->kept[i] = head_block(ld->parts, &late->blocks[i], first);
+        ld->items[i] = (k3_trunk_item){-1, 1, &ld->kept[i]};
+        first += late->blocks[i].rows;
+    }
+    return K3_OK;
+}
+
+static void later_layer(k3_loader *ld, int layer)
+{
+    int n_blocks = ld->w->late->n_blocks;
+    k3_trunk_part *kept = ld->kept + n_blocks + (ld->n_items - n_blocks) * K3_MAX_PARTS;
+    memcpy(kept, ld->parts, (size_t)ld->n_parts * sizeof *kept);
+    ld->items[ld->n_items++] = (k3_trunk_item){layer, ld->n_parts, kept};
+}
+
+static k3_status open_stream(k3_loader *ld, int n_slots, k3_error *err)
+{
+    k3_late *late = ld->w->late;
+    int n = late->n_blocks;
+    k3_trunk_config config = {ld->ckpt, late->be, ld->items + n, ld->items, ld->n_items - n, n, n_slots, k3_late_take, late};
+    if (!ld->n_items)
+        return K3_OK;
+    K3_TRY(k3_trunk_open(&late->stream, &config, err));
+    ld->w->bytes += k3_trunk_bytes(late->stream);
+    return K3_OK;
+}
+
+/* ---- load --------------------------------------------------------------------------------------------------------------- */
+
+static k3_status load_all(k3_loader *ld, const k3_trunk_plan *plan, k3_error *err)
+{
+    k3_weights *w = ld->w;
+    ld->mode = plan->has_embed ? K3_LOAD_NOW : K3_LOAD_LATER;
+    K3_TRY(load_matrix(ld, &w->embed, K3_R_EMBED, 0, K3_CARE_KEEP, err));
+    if (!plan->has_embed)
+        K3_TRY(later_embed(ld, err));
+    ld->n_parts = 0;
+    ld->mode = plan->has_head ? K3_LOAD_NOW : K3_LOAD_LATER;
+    K3_TRY(load_matrix(ld, &w->head, K3_R_HEAD, 0, K3_CARE_TRUNK, err));
+    if (w->late)
+        K3_TRY(later_head(ld, plan->has_head, err));
+    K3_TRY(load_ends(ld, err));
+    for (int l = 0; l < w->hp->n_layers; l++) {
+        ld->mode = l < plan->n_pinned ? K3_LOAD_NOW : K3_LOAD_LATER;
+        K3_TRY(load_layer(ld, &w->layers[l], l, err));
+        if (l >= plan->n_pinned)
+            later_layer(ld, l);
+    }
+    return K3_OK;
+}
+
+/* What stays in memory; `late` is there if not everything does. */
+static k3_status choose(k3_loader *ld, k3_trunk_plan *plan, uint64_t budget, k3_error *err)
+{
+    static const char *const names[] = {"bf16", "int8", "int4"};
+    k3_weights *w = ld->w;
+    k3_trunk_sizes sizes = {0};
+    K3_TRY(measure(ld, &sizes, err));
+    if (!k3_trunk_make_plan(plan, &sizes, w->be->is_device || !budget ? UINT64_MAX : budget))
+        return k3_fail(err, K3_E_NOMEM,
+                       "%.6f GB of memory for the %s trunk: at least %.6f GB are wanted",
+                       (double)budget * 1e-9, names[ld->trunk], (double)plan->bytes * 1e-9);
+    if (plan->n_pinned == sizes.n_layers && plan->has_head && plan->has_embed)
+        return K3_OK;
+    w->late = calloc(1, sizeof *w->late);
+    if (!w->late)
+        return k3_fail(err, K3_E_NOMEM, "weights: out of memory");
+    w->late->ckpt = ld->ckpt;
+    w->late->be = w->be;
+    w->late->first_layer = plan->n_pinned;
+    return K3_OK;
+}
+
+static k3_status load(k3_loader *ld, uint64_t budget, int threads, k3_error *err)
+{
+    k3_weights *w = ld->w;
+    k3_trunk_plan plan;
+    k3_converter converter = {0};
+    ld->converter = &converter;
+    k3_status status = choose(ld, &plan, budget, err);
+    if (status == K3_OK)
+        status = k3_converter_open(&converter, threads, ld->most_cols, err);
+    if (status == K3_OK)
+        status = load_all(ld, &plan, err);
+    free(ld->raw);
+    free(ld->codes);
+    free(ld->scales);
+    if (status == K3_OK)
+        status = w->be->sync(w->be, err);
+    if (status == K3_OK && w->late) {
+        w->late->converter = converter;
+        converter = (k3_converter){0};
+        status = open_stream(ld, plan.n_slots, err);
+    }
+    k3_converter_close(&converter);
+    free(ld->items);
+    free(ld->kept);
+    return status;
+}
+
+k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, k3_trunk trunk, uint64_t trunk_bytes, int threads,
+                          k3_progress progress, void *user, k3_error *err)
 {
     *out = NULL;
     k3_weights *w = calloc(1, sizeof *w);
@@ -348,15 +540,7 @@ k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be,
     w->hp = k3_ckpt_hparams(ckpt);
     w->be = be;
     w->layers = calloc((size_t)w->hp->n_layers, sizeof *w->layers);
-    k3_status status = w->layers ? k3_pool_open(&ld.pool, threads, err) : k3_fail(err, K3_E_NOMEM, "weights: out of memory");
-    if (status == K3_OK)
-        status = load_all(&ld, err);
-    if (status == K3_OK)
-        status = be->sync(be, err);
-    k3_pool_close(ld.pool);
-    free(ld.raw);
-    free(ld.codes);
-    free(ld.scales);
+    k3_status status = w->layers ? load(&ld, trunk_bytes, threads, err) : k3_fail(err, K3_E_NOMEM, "weights: out of memory");
     if (status != K3_OK) {
         k3_weights_free(w);
         return status;
@@ -369,6 +553,7 @@ void k3_weights_free(k3_weights *w)
 {
     if (!w)
         return;
+    k3_late_close(w->late);
     for (int i = 0; i < w->n_buffers; i++)
         w->be->memory->release(w->be, w->buffers[i]);
     free(w->buffers);

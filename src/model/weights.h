@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
+#include "model/late.h"
 
 typedef enum k3_trunk { K3_TRUNK_BF16, K3_TRUNK_INT8, K3_TRUNK_INT4 } k3_trunk;
 
@@ -43,23 +44,30 @@ typedef struct k3_layer {
 typedef struct k3_weights {
     const k3_hparams *hp;
     k3_backend *be;
-    k3_mat embed, head;
+    k3_mat embed, head; /* no buffer: see late */
     k3_ref norm, out_res;
     k3_layer *layers;
     uint64_t bytes;       /* held in memory */
     uint64_t token_bytes; /* trunk and head bytes that one decoded token reads */
     k3_buf **buffers;
     int n_buffers, max_buffers;
+    k3_late *late; /* what comes when it is wanted; NULL: all of it is in memory */
 } k3_weights;
 
-/* Bytes the trunk takes in memory at a precision, embedding and head included. */
+/* What the trunk's parts take at a precision: k3_trunk_make_plan's input. */
+k3_status k3_weights_measure(k3_trunk_sizes *out, const k3_ckpt *ckpt, k3_trunk trunk, k3_error *err);
+/* Bytes the whole trunk takes in memory at a precision, embedding and head included; and the least that the CPU computes it in. */
 uint64_t k3_weights_bytes(const k3_ckpt *ckpt, k3_trunk trunk);
+uint64_t k3_trunk_least_bytes(const k3_ckpt *ckpt, k3_trunk trunk);
 
 /* Reads the trunk and converts it: matrices to the trunk's precision, vectors to f32. The embedding (a lookup), the router, the decay and
  * write-strength projections stay BF16 at every precision: they are small and what follows amplifies their noise (specification 3.3).
- * At int4 the latent-cache projections stay int8. MXFP4 experts are not touched here. */
-k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, k3_trunk trunk, int threads, k3_progress progress,
-                          void *user, k3_error *err);
+ * At int4 the latent-cache projections stay int8. MXFP4 experts are not touched here.
+ *
+ * trunk_bytes: of memory for it, at least k3_trunk_least_bytes; 0, or a device: all of it stays. What it does not hold comes when it is
+ * wanted, with the same bits. */
+k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, k3_trunk trunk, uint64_t trunk_bytes, int threads,
+                          k3_progress progress, void *user, k3_error *err);
 void k3_weights_free(k3_weights *weights);
 
 #endif
