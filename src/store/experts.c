@@ -1,7 +1,7 @@
 #include "store/experts.h"
 
 #include "backend/args/moe.h"
-#include "store/residency.h"
+#include "store/policy.h"
 #include "store/slots.h"
 #include "store/stream.h"
 #include "store/views.h"
@@ -34,8 +34,8 @@ struct k3_experts {
     k3_stream *stream;
     uint64_t ram; /* bytes of them */
 
-    /* The devices': residency's items are layer * E + id. */
-    k3_residency *residency;
+    /* The devices': the policy's items are layer * E + id. */
+    k3_policy *policy;
     k3_slots slots;
     void *stage; /* one tensor on its way to a device that shows the host nothing */
     uint64_t uploaded;
@@ -155,7 +155,7 @@ static k3_status open_all(k3_experts *x, const k3_experts_config *config, k3_err
         return k3_fail(err, K3_E_NOMEM, "expert table: out of memory for %zu experts", n);
     for (int l = 0; l < x->hp->n_layers; l++)
         x->n_experts += x->hp->is_moe[l] ? x->hp->n_experts : 0;
-    return k3_residency_open(&x->residency, (int)n, 0, err);
+    return k3_policy_open(&x->policy, x->hp->n_layers, x->hp->n_experts, 0, err);
 }
 
 k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *main, const k3_experts_config *config, k3_error *err)
@@ -207,7 +207,7 @@ void k3_experts_close(k3_experts *x)
         free(x->tiers[i].view);
         free(x->tiers[i].mine);
     }
-    k3_residency_close(x->residency);
+    k3_policy_close(x->policy);
     free(x->stage);
     free(x->wanted);
     free(x->on_cpu);
@@ -260,7 +260,7 @@ static k3_status fill_slot(k3_experts *x, int slot, int layer, int id, k3_error 
     if (status == K3_OK)
         x->uploaded += k3_experts_one_bytes(x->hp);
     else
-        k3_residency_drop(x->residency, (int)item_of(x, layer, id));
+        k3_policy_drop(x->policy, (int)item_of(x, layer, id));
     return status;
 }
 
@@ -272,7 +272,7 @@ static k3_status fill_all(k3_experts *x, k3_progress progress, void *user, k3_er
         for (int id = 0; x->hp->is_moe[l] && id < x->hp->n_experts; id++, done++) {
             if (progress && progress(user, "loading experts", done * one, (uint64_t)x->n_experts * one))
                 return k3_fail(err, K3_E_CANCELLED, "loading was cancelled");
-            K3_TRY(fill_slot(x, k3_residency_take(x->residency, (int)item_of(x, l, id), 1), l, id, err));
+            K3_TRY(fill_slot(x, k3_policy_take(x->policy, (int)item_of(x, l, id), 1), l, id, err));
         }
     for (int i = 0; i < x->n_tiers; i++)
         K3_TRY(x->tiers[i].be->sync(x->tiers[i].be, err));
@@ -287,7 +287,7 @@ static uint64_t address_of(k3_ref ref)
 /* Where the main device has an item; NULL where it has not. */
 static const k3_expert *on_main(const k3_experts *x, size_t item)
 {
-    int slot = x->viewed ? -1 : k3_residency_find(x->residency, (int)item);
+    int slot = x->viewed ? -1 : k3_policy_find(x->policy, (int)item);
     return x->viewed && x->viewed[item].w1.rows ? &x->viewed[item] : slot >= 0 ? &x->slots.experts[slot] : NULL;
 }
 
@@ -437,14 +437,14 @@ static k3_status add_slots(k3_experts *x, uint64_t keep_free, k3_error *err)
 
 k3_status k3_experts_load(k3_experts *x, uint64_t keep_free, uint64_t ram, k3_progress progress, void *user, k3_error *err)
 {
-    int n_items = x->hp->n_layers * x->hp->n_experts, in_place;
+    int in_place;
     x->ram = ram;
     K3_TRY(view_files(x, keep_free, &in_place, err));
     if (in_place)
         return K3_OK;
     K3_TRY(add_slots(x, keep_free, err));
-    k3_residency_close(x->residency);
-    K3_TRY(k3_residency_open(&x->residency, n_items, x->slots.n, err));
+    k3_policy_close(x->policy);
+    K3_TRY(k3_policy_open(&x->policy, x->hp->n_layers, x->hp->n_experts, x->slots.n, err));
     if (!x->n_experts || x->slots.n < x->n_experts)
         return K3_OK;
     K3_TRY(fill_all(x, progress, user, err));
@@ -456,7 +456,7 @@ int k3_experts_shrink(k3_experts *x)
     int first, n;
     if (!x->tiers[x->i_main].n_slots || x->main->sync(x->main, NULL) != K3_OK || !k3_slots_release(&x->slots, x->i_main, &first, &n))
         return 0;
-    k3_residency_cut(x->residency, first, n);
+    k3_policy_cut(x->policy, first, n);
     x->tiers[x->i_main].n_slots -= n;
     free(x->whole);
     x->whole = NULL;
@@ -497,16 +497,16 @@ static k3_status collect(k3_experts *x, const int32_t *ids, int n, k3_error *err
             x->wanted[x->n_wanted++] = ids[i];
     }
     /* All uses come before any slot is taken: what this layer wants makes no room. */
-    k3_residency_step(x->residency);
+    k3_policy_step(x->policy, x->layer);
     for (int i = 0; i < x->n_wanted; i++)
-        (void)k3_residency_use(x->residency, (int)item_of(x, x->layer, x->wanted[i]));
+        (void)k3_policy_use(x->policy, (int)item_of(x, x->layer, x->wanted[i]));
     return K3_OK;
 }
 
 /* *slot is -1 if there is none to be had. */
 static k3_status bring(k3_experts *x, int id, int force, int *slot, k3_error *err)
 {
-    *slot = k3_residency_take(x->residency, (int)item_of(x, x->layer, id), force);
+    *slot = k3_policy_take(x->policy, (int)item_of(x, x->layer, id), force);
     return *slot < 0 ? K3_OK : fill_slot(x, *slot, x->layer, id, err);
 }
 
@@ -526,7 +526,7 @@ k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T,
     x->layer = layer;
     K3_TRY(collect(x, ids, T * K, err));
     for (int i = 0; i < x->n_wanted; i++) {
-        int id = x->wanted[i], slot = k3_residency_find(x->residency, (int)item_of(x, layer, id));
+        int id = x->wanted[i], slot = k3_policy_find(x->policy, (int)item_of(x, layer, id));
         if (slot < 0 && x->rows[id] >= K3_UPLOAD_ROWS)
             K3_TRY(bring(x, id, 1, &slot, err));
         k3_tier *tier = slot < 0 ? cpu_tier(x) : &x->tiers[x->slots.tier[slot]];
@@ -585,8 +585,8 @@ void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)
         snprintf(text + at, size - at, "experts in device memory: all, where their files are mapped\n");
     else if (x->n_tiers > 1 && all && at < size)
         snprintf(text + at, size - at, "experts in device memory: %d of %d slots used, hit rate %.1f %%, uploaded %.3f GB, evicted %llu\n",
-                 k3_residency_used(x->residency), n_slots_of(x), 100.0 * (double)(all - on_cpu) / (double)all, (double)x->uploaded * 1e-9,
-                 (unsigned long long)k3_residency_evictions(x->residency));
+                 k3_policy_used(x->policy), n_slots_of(x), 100.0 * (double)(all - on_cpu) / (double)all, (double)x->uploaded * 1e-9,
+                 (unsigned long long)k3_policy_evictions(x->policy));
     for (int i = 0; i < x->n_tiers && reset; i++)
         x->tiers[i].pairs = 0;
     if (reset)
@@ -595,7 +595,7 @@ void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)
 
 void k3_experts_resident(const k3_experts *x, int *n_resident, int *n_slots, int *n_experts)
 {
-    *n_resident = x->viewed ? x->n_experts : k3_residency_used(x->residency);
+    *n_resident = x->viewed ? x->n_experts : k3_policy_used(x->policy);
     *n_slots = x->viewed ? x->n_experts : n_slots_of(x);
     *n_experts = x->n_experts;
 }

@@ -1,7 +1,7 @@
 #include "store/stream.h"
 
 #include "base/os.h"
-#include "store/residency.h"
+#include "store/policy.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct k3_stream {
     k3_backend *cpu;
     k3_io *io;
     int *files; /* by shard; -1: holds no expert */
-    k3_residency *residency;
+    k3_policy *policy;
     char *memory;
     k3_buf *buf; /* over it */
     uint64_t slot_bytes;
@@ -135,7 +135,7 @@ static k3_status take_memory(k3_stream *s, k3_error *err)
 
 static k3_status open_all(k3_stream *s, k3_error *err)
 {
-    int n_shards = k3_ckpt_n_shards(s->ckpt), n_items = s->hp->n_layers * s->hp->n_experts;
+    int n_shards = k3_ckpt_n_shards(s->ckpt);
     s->files = malloc((size_t)n_shards * sizeof *s->files);
     s->experts = calloc((size_t)s->n_slots, sizeof *s->experts);
     s->lead_of = calloc((size_t)s->n_slots * PARTS, sizeof *s->lead_of);
@@ -148,7 +148,7 @@ static k3_status open_all(k3_stream *s, k3_error *err)
     K3_TRY(add_files(s, err));
     K3_TRY(take_memory(s, err));
     k3_io_add_memory(s->io, s->memory, s->slot_bytes * (uint64_t)s->n_slots);
-    return k3_residency_open(&s->residency, n_items, s->n_slots, err);
+    return k3_policy_open(&s->policy, s->hp->n_layers, s->hp->n_experts, s->n_slots, err);
 }
 
 k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, int n_slots, k3_error *err)
@@ -181,7 +181,7 @@ void k3_stream_close(k3_stream *s)
         s->cpu->memory->release(s->cpu, s->buf);
     if (s->memory)
         munmap(s->memory, (size_t)(s->slot_bytes * (uint64_t)s->n_slots));
-    k3_residency_close(s->residency);
+    k3_policy_close(s->policy);
     free(s->files);
     free(s->experts);
     free(s->lead_of);
@@ -236,8 +236,8 @@ static k3_status start_read(k3_stream *s, int i, k3_error *err)
 static int make_room(k3_stream *s)
 {
     for (int i = 0; i < s->n_seats; i++)
-        if (s->seats[i].state == SEAT_DONE && k3_residency_find(s->residency, item_of(s, s->layer, s->seats[i].id)) >= 0) {
-            k3_residency_drop(s->residency, item_of(s, s->layer, s->seats[i].id));
+        if (s->seats[i].state == SEAT_DONE && k3_policy_find(s->policy, item_of(s, s->layer, s->seats[i].id)) >= 0) {
+            k3_policy_drop(s->policy, item_of(s, s->layer, s->seats[i].id));
             return 1;
         }
     return 0;
@@ -251,13 +251,13 @@ static k3_status start_reads(k3_stream *s, k3_error *err)
             continue;
         int item = item_of(s, s->layer, seat->id);
         do
-            seat->slot = k3_residency_take(s->residency, item, 1);
+            seat->slot = k3_policy_take(s->policy, item, 1);
         while (seat->slot < 0 && make_room(s));
         if (seat->slot < 0)
             return K3_OK; /* the others hold every slot until they are computed */
         k3_status status = start_read(s, s->next_queued, err);
         if (status != K3_OK) {
-            k3_residency_drop(s->residency, item);
+            k3_policy_drop(s->policy, item);
             return status;
         }
     }
@@ -279,11 +279,11 @@ k3_status k3_stream_begin(k3_stream *s, int layer, const int32_t *ids, int n, k3
     s->layer = layer;
     s->n_seats = n;
     s->next_queued = 0;
-    k3_residency_step(s->residency);
+    k3_policy_step(s->policy, layer);
     for (int i = 0; i < n; i++) {
         k3_part parts[PARTS];
         k3_seat *seat = &s->seats[i];
-        *seat = (k3_seat){.id = ids[i], .slot = k3_residency_use(s->residency, item_of(s, layer, ids[i]))};
+        *seat = (k3_seat){.id = ids[i], .slot = k3_policy_use(s->policy, item_of(s, layer, ids[i]))};
         seat->state = seat->slot >= 0 ? SEAT_READY : SEAT_QUEUED;
         s->stat.wanted++;
         s->stat.hits += seat->slot >= 0;
@@ -323,7 +323,7 @@ static k3_status arrive(k3_stream *s, const k3_io_done *done, k3_error *err)
     else if (!seat->n_missing && seat->state == SEAT_READING)
         status = check_scales(s, seat, err);
     if (status != K3_OK) {
-        k3_residency_drop(s->residency, item_of(s, s->layer, seat->id));
+        k3_policy_drop(s->policy, item_of(s, s->layer, seat->id));
         seat->state = SEAT_DONE;
     } else if (!seat->n_missing && seat->state == SEAT_READING) {
         seat->state = SEAT_READY;
@@ -409,7 +409,7 @@ k3_status k3_stream_next(k3_stream *s, const k3_expert **view, int *n, k3_error 
 
 int k3_stream_slots(const k3_stream *s, int *n_used)
 {
-    *n_used = k3_residency_used(s->residency);
+    *n_used = k3_policy_used(s->policy);
     return s->n_slots;
 }
 
