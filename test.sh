@@ -70,8 +70,8 @@ check 'the Metal driver compiles for a Mac' sh tools/check/selectors.sh compile 
 leave_out='test_mini|test_vulkan_(jobs|model|moe|mla)|test_sample$|test_tiers|test_devices'
 suite asan
 leave_out='no test'
-# Threads meet in the pool, and in the passes of an engine.
-suite tsan test_pool test_session
+# Threads meet in the pool, in the passes of an engine, and in groups of a kernel.
+suite tsan test_pool test_session test_metal_barriers
 say clang-tidy
 check 'clang-tidy' sh tools/check/tidy.sh build/asan
 say done

@@ -155,6 +155,8 @@ static void check_addresses(const void *bytes, size_t length, unsigned long inde
                 abort();
             memcpy(dispatch->bindings[i].bytes, bindings[i].bytes, bindings[i].length);
         }
+        if (fake_options.forget)
+            (void)[self bindingAt:(NSUInteger)i];
     }
 }
 
