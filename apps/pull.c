@@ -96,7 +96,7 @@ static int verify(const pull_files *files, int folder, const char *path)
 {
     char text[32];
     uint64_t total;
-    size_t n_failed = count(files, PULL_FAILED), n = files->n - count(files, PULL_ABSENT), n_sha256 = 0;
+    size_t n_failed = count(files, PULL_FAILED) + count(files, PULL_MISSING), n = files->n - count(files, PULL_ABSENT), n_sha256 = 0;
     for (size_t i = 0; i < files->n; i++) {
         const pull_file *f = &files->items[i];
         int64_t size = f->state == PULL_WHOLE || f->state == PULL_FETCHED ? pull_folder_size(folder, f->name) : f->size;

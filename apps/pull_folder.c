@@ -182,7 +182,7 @@ static void check_part(pull_file *f, int fd)
     if (fstat(fd, &st) || (f->size >= 0 && st.st_size > f->size))
         return;
     f->have = hash_file(f->hash, fd);
-    f->began = (int64_t)st.st_mtim.tv_sec;
+    f->began = (int64_t)st.st_mtime;
     if (f->have != st.st_size || (f->have == f->size && f->has_sha256 && !hash_is(f->hash, f->sha256, got))) {
         f->have = 0;
         EVP_DigestInit_ex(f->hash, EVP_sha256(), NULL);

@@ -25,6 +25,7 @@ typedef struct slot {
     int n_mismatches;    /* checksums that were wrong */
     int64_t longest;     /* of the part */
     double wait_until;   /* app_seconds */
+    double heard;        /* app_seconds of the last byte, or of the start */
     int has_begun;       /* the answer's body is being kept */
     int64_t n_ignored;   /* body bytes that are not kept */
     int64_t range_at;    /* first byte that the answer has; -1: not said */
@@ -168,7 +169,8 @@ static int refuse(slot *s, const char *format, ...)
     return 0;
 }
 
-/* The SHA-256 of a strong tag that is one, with or without quotes. */
+/* The SHA-256 of a strong tag that is one, with or without quotes. Of the origin's tags only: where it redirects to, tags of this length
+ * may be something else. */
 static void take_tag(pull_file *file, const char *tag)
 {
     size_t quoted = *tag == '"', n = strlen(tag);
@@ -230,6 +232,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *user)
 {
     slot *s = user;
     char text[4096];
+    s->heard = app_seconds();
     size_t n_text = size * n < sizeof text ? size * n : sizeof text - 1;
     memcpy(text, line, n_text);
     text[n_text] = 0;
@@ -258,7 +261,8 @@ static int begin(slot *s, long status)
         f->size = total;
     if (total >= 0 && total != f->size)
         return refuse(s, "%lld bytes are listed, the server sends a file of %lld", (long long)f->size, (long long)total);
-    take_tag(f, s->etag);
+    if (s->at_origin)
+        take_tag(f, s->etag);
     if (f->have > 0 && (status == 200 || s->range_at == 0) && !pull_part_restart(f, s->fd))
         s->folder_failed = 1;
     return !s->folder_failed;
@@ -281,6 +285,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user)
     size_t n = size * count;
     long status = 0;
     int ok = 1;
+    s->heard = app_seconds();
     curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200 && status != 206) {
         s->n_ignored += (int64_t)n;
@@ -343,9 +348,7 @@ static void start(slot *s)
     curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, s->source->timeout < CONNECT_SECONDS ? s->source->timeout : (long)CONNECT_SECONDS);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, s->source->timeout);
+    curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
     curl_easy_setopt(e, CURLOPT_BUFFERSIZE, 512L * 1024);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(e, CURLOPT_HEADERDATA, s);
@@ -359,6 +362,7 @@ static void start(slot *s)
     }
     set_headers(s);
     s->is_waiting = 0;
+    s->heard = app_seconds();
     curl_multi_add_handle(s->source->multi, e);
 }
 
@@ -378,6 +382,8 @@ static void end(slot *s, int ok)
     task->ok = ok;
     if (s->fd >= 0)
         close(s->fd);
+    if (s->fd >= 0 && task->file->state != PULL_FETCHED && task->file->have == 0)
+        pull_part_remove(task->file, s->folder);
     s->fd = -1;
     s->task = NULL;
     if (task->kind != PULL_BYTES)
@@ -496,7 +502,7 @@ static void finish_bytes(slot *s, long status)
         s->longest = 0;
         restart(s, "the checksum is wrong");
     } else {
-        s->folder_failed = !pull_part_remove(f, s->folder);
+        f->have = 0;
         fail(s, "its SHA-256 is %s, which is not the server's, twice; %s.part is removed", got, f->name);
     }
 }
@@ -511,7 +517,7 @@ static void finish_size(slot *s)
         fail(s, "the server gives it %lld bytes; 2^50 at most wanted", (long long)f->size);
         return;
     }
-    if (s->etag[0])
+    if (s->at_origin)
         take_tag(f, s->etag);
     end(s, 1);
 }
@@ -599,6 +605,18 @@ static int settle_all(pull_source *source)
     return n_settled;
 }
 
+/* Gives up connections on which nothing has come for too long. */
+static void drop_silent(slot *slots, size_t n_slots)
+{
+    char text[80];
+    for (slot *s = slots; s < slots + n_slots; s++)
+        if (s->task && !s->is_waiting && !s->folder_failed && app_seconds() - s->heard > (double)s->source->timeout) {
+            curl_multi_remove_handle(s->source->multi, s->easy);
+            snprintf(text, sizeof text, "nothing came for %ld s", s->source->timeout);
+            retry(s, 0, text);
+        }
+}
+
 int pull_run(pull_source *source, pull_task *tasks, size_t n_tasks, int folder)
 {
     size_t n_slots = (size_t)source->n_jobs < n_tasks ? (size_t)source->n_jobs : n_tasks, next = 0;
@@ -613,15 +631,16 @@ int pull_run(pull_source *source, pull_task *tasks, size_t n_tasks, int folder)
         n_active = 0;
         for (size_t i = 0; i < n_slots; i++) {
             slot *s = &slots[i];
-            if (!s->task && next < n_tasks && !s->folder_failed)
-                begin_task(s, &tasks[next++]);
-            else if (s->task && s->is_waiting && app_seconds() >= s->wait_until)
+            if (s->task && s->is_waiting && app_seconds() >= s->wait_until)
                 start(s);
+            while (!s->task && next < n_tasks && !s->folder_failed) /* a whole part ends at once */
+                begin_task(s, &tasks[next++]);
             n_active += s->task != NULL;
             if (s->folder_failed)
                 status = APP_FAILED;
         }
         curl_multi_perform(source->multi, &n_running);
+        drop_silent(slots, n_slots);
         if (!settle_all(source) && n_active)
             curl_multi_poll(source->multi, NULL, 0, POLL_MS, NULL);
         pull_progress_show();

@@ -67,14 +67,17 @@ void pull_progress_file(void)
     atomic_fetch_add(&n_files_done, 1);
 }
 
-/* Over the last five seconds or so; the first second counts as it is. */
+/* Over the last five seconds or so; at first since the start. */
 static void sample(double now)
 {
     uint64_t bytes = atomic_load(&received);
-    double dt = now - progress.sampled, share = now - progress.started < 1 ? 1 : dt / (dt + 5);
+    double elapsed = now - progress.started, dt = now - progress.sampled;
     if (dt < 0.05)
         return;
-    progress.rate += share * ((double)(bytes - progress.at_sample) / dt - progress.rate);
+    if (elapsed < 5)
+        progress.rate = (double)bytes / elapsed;
+    else
+        progress.rate += dt / (dt + 5) * ((double)(bytes - progress.at_sample) / dt - progress.rate);
     progress.sampled = now;
     progress.at_sample = bytes;
 }
