@@ -77,14 +77,18 @@ static void describe(k3_engine *engine)
 {
     uint64_t experts = 0;
     int resident = 0, slots = 0, all = 0, n_tiers = 0, i_main = 0;
-    char where[160] = "mapped", memory[96] = "";
+    char where[200], memory[96] = "";
     k3_memory_info info = {0};
     k3_ckpt_total_bytes(engine->ckpt, &experts);
     k3_experts_resident(engine->experts, &resident, &slots, &all);
     k3_experts_tiers(engine->experts, &n_tiers, &i_main);
     engine->be->memory->info(engine->be, &info);
-    if (n_tiers > 1)
-        snprintf(where, sizeof where, "mapped, %d of %d in device memory, room there for %d", resident, all, slots);
+    int here = k3_experts_room(engine->experts);
+    snprintf(where, sizeof where, here < all ? "from disk, memory for %d of %d" : "in memory once read (%d of %d)", here, all);
+    if (n_tiers > 1 && slots == all)
+        snprintf(where, sizeof where, "all in device memory");
+    else if (n_tiers > 1)
+        snprintf(where + strlen(where), sizeof where - strlen(where), ", %d of them in device memory, room there for %d", resident, slots);
     if (engine->be->is_device)
         snprintf(memory, sizeof memory, ", device memory %.2f of %.2f GB", (double)info.used * 1e-9, (double)info.budget * 1e-9);
     const char *note = engine->note;

@@ -510,14 +510,16 @@ static k3_status bring(k3_experts *x, int id, int force, int *slot, k3_error *er
     return *slot < 0 ? K3_OK : fill_slot(x, *slot, x->layer, id, err);
 }
 
-/* The CPU's slots, made when it first has something to compute: as many as the memory set aside for them holds. */
+int k3_experts_room(const k3_experts *x)
+{
+    uint64_t one = x->n_experts ? k3_stream_slot_bytes(x->ckpt) : 1, n = x->ram / one;
+    return n > (uint64_t)x->n_experts ? x->n_experts : n ? (int)n : 1;
+}
+
+/* The CPU's slots, made when it first has something to compute. */
 static k3_status open_stream(k3_experts *x, k3_error *err)
 {
-    if (x->stream)
-        return K3_OK;
-    uint64_t n = x->ram / k3_stream_slot_bytes(x->ckpt);
-    n = n > (uint64_t)x->n_experts ? (uint64_t)x->n_experts : n;
-    return k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, n ? (int)n : 1, err);
+    return x->stream ? K3_OK : k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, k3_experts_room(x), err);
 }
 
 k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T, int K, k3_error *err)
@@ -570,6 +572,22 @@ static int n_slots_of(const k3_experts *x)
     return n;
 }
 
+/* What the drive was asked for. */
+static size_t report_stream(k3_experts *x, char *text, size_t at, size_t size, int reset)
+{
+    k3_stream_stat s;
+    int used, n = x->stream ? k3_stream_slots(x->stream, &used) : 0;
+    if (!x->stream || at >= size)
+        return at;
+    k3_stream_stats(x->stream, &s, reset);
+    double gb = (double)s.io.bytes * 1e-9, busy = (double)s.io.busy_ns * 1e-9;
+    return at + (size_t)snprintf(text + at, size - at,
+                                 "experts in memory: %d of %d slots used, hit rate %.1f %%; read %llu of them, %.3f GB in %.3f s of a busy "
+                                 "drive, %.2f GB/s; waited %.3f s; %s\n",
+                                 used, n, s.wanted ? 100.0 * (double)s.hits / (double)s.wanted : 0.0, (unsigned long long)s.io.reads, gb,
+                                 busy, busy > 0 ? gb / busy : 0.0, (double)s.wait_ns * 1e-9, k3_stream_describe(x->stream));
+}
+
 void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)
 {
     uint64_t all = 0, on_cpu = cpu_tier(x)->pairs;
@@ -587,6 +605,7 @@ void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)
         snprintf(text + at, size - at, "experts in device memory: %d of %d slots used, hit rate %.1f %%, uploaded %.3f GB, evicted %llu\n",
                  k3_policy_used(x->policy), n_slots_of(x), 100.0 * (double)(all - on_cpu) / (double)all, (double)x->uploaded * 1e-9,
                  (unsigned long long)k3_policy_evictions(x->policy));
+    (void)report_stream(x, text, strlen(text), size, reset);
     for (int i = 0; i < x->n_tiers && reset; i++)
         x->tiers[i].pairs = 0;
     if (reset)

@@ -60,6 +60,9 @@ void k3_experts_report(k3_experts *experts, char *text, size_t size, int reset);
 /* Experts resident on devices, and how many there are. */
 void k3_experts_resident(const k3_experts *experts, int *n_resident, int *n_slots, int *n_experts);
 
+/* Experts that the host's memory has room for, beside those on devices. */
+int k3_experts_room(const k3_experts *experts);
+
 uint64_t k3_experts_one_bytes(const k3_hparams *hp);  /* stored bytes of one expert */
 uint64_t k3_experts_slot_bytes(const k3_hparams *hp); /* of one expert in device memory */
 

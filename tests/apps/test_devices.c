@@ -175,7 +175,7 @@ static void h08_h27_devices_are_taken_by_preference_number_or_name(void **state)
     process_free(&r);
     answers(RUN(ASK), "vulkan:Mock GPU", "in device memory");
     answers(RUN(ASK, "--backend", "vulkan"), "vulkan:Mock GPU", "in device memory");
-    answers(RUN(ASK, "--backend", "cpu"), "cpu:", "mapped");
+    answers(RUN(ASK, "--backend", "cpu"), "cpu:", "in memory once read");
 }
 
 /* ---- in use ------------------------------------------------------------------------------------------------------------ */
