@@ -341,6 +341,17 @@ static void follows_links(k3_io_kind kind)
     submit(io, here, 0, N, 0);
     submit(io, again, 0, N, 1);
     collect_all(io, 2 * N);
+    /* A guess of one drive waits for what is wanted of another, and no longer. */
+    k3_io_faults("hold=1", 0);
+    submit(io, here, 0, 1, 0);
+    await_reads(1);
+    read.is_guess = 1;
+    assert_int_equal(k3_io_submit(io, &read, 1, NULL), K3_OK);
+    k3_io_faults("", 1);
+    k3_io_done done[2];
+    assert_int_equal(k3_io_collect(io, &done[0], 1, 1), 1);
+    assert_int_equal(k3_io_collect(io, &done[1], 1, 1), 1);
+    assert_true(done[0].tag == 0 && done[1].tag == 4);
     k3_io_close(io);
     unlink(linked);
     unlink(other);
