@@ -50,28 +50,33 @@ static int is_cached(const k3_io_file *file, uint64_t at)
     return cached;
 }
 
-/* One read at a place that is not in the page cache, if there is one: a file system may refuse direct reads only now, or take them and
- * read through the page cache all the same. */
+/* A place that is not in the page cache. Where all of the file may be there, as after it was copied, a stretch in its middle is given up.
+ */
+static uint64_t uncached_place(const k3_io_file *file)
+{
+    uint64_t n_pages = file->size / K3_IO_ALIGN, middle = n_pages / 2 * K3_IO_ALIGN, around = middle < K3_IO_PIECE ? middle : K3_IO_PIECE;
+    for (uint64_t i = 1; i < 8 && n_pages; i++)
+        if (!is_cached(file, n_pages * i / 8 * K3_IO_ALIGN))
+            return n_pages * i / 8 * K3_IO_ALIGN;
+    k3_io_file_forget(file, middle - around, around + K3_IO_PIECE);
+    return middle;
+}
+
+/* A file system may refuse direct reads only when they are made, or take them and read through the page cache all the same. */
 static int direct_works(const k3_io_file *file)
 {
     void *to = NULL;
-    uint64_t n_pages = file->size / K3_IO_ALIGN, at = 0;
     if (file->direct < 0 || posix_memalign(&to, K3_IO_ALIGN, K3_IO_ALIGN))
         return 0;
-    for (uint64_t i = 1; i < 8 && n_pages; i++) {
-        at = n_pages * i / 8 * K3_IO_ALIGN;
-        if (!is_cached(file, at))
-            break;
-    }
+    uint64_t at = uncached_place(file);
     int was_cached = is_cached(file, at);
     ssize_t n = -1;
     for (int i = 0; i <= K3_IO_STALLS && n < 0 && (!i || errno == EINTR); i++)
         n = pread(file->direct, to, K3_IO_ALIGN, (off_t)at);
+    int refused = n < 0 && (errno == EINVAL || errno == EOPNOTSUPP);
     free(to);
-    if (n < 0 && (errno == EINVAL || errno == EOPNOTSUPP))
-        return 0;
     /* Another failure is for the read that needs the bytes to report. */
-    return was_cached || !is_cached(file, at);
+    return !refused && (was_cached || !is_cached(file, at));
 }
 
 k3_status k3_io_file_open(k3_io_file **out, dev_t *device, const char *path, int buffered, k3_error *err)
