@@ -25,6 +25,7 @@ int app_eval(const app_options *options);
 int app_bench(const app_options *options);
 int app_devices(const app_options *options);
 int app_inspect(const app_options *options);
+int app_pack(const app_options *options);
 int app_pull(const app_options *options);
 
 extern const app_verb app_verbs[];

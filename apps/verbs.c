@@ -88,6 +88,11 @@ static const app_option pull_options[] = {
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no progress on stderr"},
 };
 
+static const app_option pack_options[] = {
+    {"--trunk", "T", APP_WORD, AT(trunk), 0, 0, "int8", "bf16 or int8 or int4: precision of the matrices outside the experts, for good"},
+    {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no progress on stderr"},
+};
+
 static const app_theme sampling = {"Sampling, in this order", sampling_options, COUNT(sampling_options)};
 static const app_theme engine = {"Engine", engine_options, COUNT(engine_options)};
 static const app_theme run_in = {"Prompt", run_input, COUNT(run_input)};
@@ -95,11 +100,13 @@ static const app_theme run_out = {"Output", run_output, COUNT(run_output)};
 static const app_theme eval_in = {"What to score", eval_input, COUNT(eval_input)};
 static const app_theme eval_out = {"Output", eval_output, COUNT(eval_output)};
 static const app_theme bench = {"Measure", bench_options, COUNT(bench_options)};
+static const app_theme pack = {"Pack", pack_options, COUNT(pack_options)};
 static const app_theme pull = {"Fetch", pull_options, COUNT(pull_options)};
 
 static const app_theme *const run_themes[] = {&run_in, &sampling, &engine, &run_out};
 static const app_theme *const eval_themes[] = {&eval_in, &engine, &eval_out};
 static const app_theme *const bench_themes[] = {&bench, &engine};
+static const app_theme *const pack_themes[] = {&pack};
 static const app_theme *const pull_themes[] = {&pull};
 
 const app_verb app_verbs[] = {
@@ -118,6 +125,12 @@ const app_verb app_verbs[] = {
      app_bench, bench_themes, COUNT(bench_themes), 1},
     {"devices", "", "list what can compute: GPUs by number and name, and the CPU", app_devices, NULL, 0, 0},
     {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
+    {"pack", "MODEL OUT [--trunk T]",
+     "write a model again so that it starts in seconds\n\n"
+     "OUT gets valid safetensors: the trunk as it is computed with, each expert in one piece at a multiple of 4096\n"
+     "bytes, and the files beside the weights. All of it is compared with MODEL, which is only read. After Ctrl-C, a\n"
+     "kill or a full disk the same command goes on; shards that are whole stay.",
+     app_pack, pack_themes, COUNT(pack_themes), 2},
     {"pull", "SOURCE OUT [options]",
      "fetch a model into a folder\n\n"
      "SOURCE is the model's whole URL, http://HOST/OWNER/NAME, on a server with the hub's layout. Unfinished files\n"

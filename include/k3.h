@@ -74,6 +74,9 @@ const k3_info *k3_engine_info(const k3_engine *engine);
 void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset);
 /* Checks a model folder without loading it and describes it. `text` is malloc'd and freed by the caller, also on failure. */
 k3_status k3_inspect(char **text, const char *model, k3_error *err);
+/* Writes a model again: its trunk as "bf16", "int8" (NULL) or "int4", its experts aligned for direct reads, all of it compared with the
+ * source. After an error, or a kill, the same call goes on. The source is only read; what `out` holds is not written over. */
+k3_status k3_pack(const char *model, const char *out, const char *trunk, k3_progress progress, void *user, k3_error *err);
 /* The devices that a backend can be opened on, one a line. `text` is malloc'd and freed by the caller. */
 k3_status k3_devices(char **text, k3_error *err);
 /* Bytes per second of the memory that the engine computes from, measured now: what its threads read of the host's, or what a copy inside
@@ -180,8 +183,7 @@ typedef struct k3_adjustment {
 /* Adjusts logits [n] in place. history: every id so far, prompt included, so that the result depends on no cache. */
 k3_status k3_logits_adjust(float *logits, size_t n, const k3_adjustment *adjustment, const int32_t *history, size_t n_history,
                            k3_error *err);
-/* Natural log-probabilities of raw logits [n] (no temperature, no filter): of `id`, and of the n_top best, falling, ties to the lower id.
- */
+/* Natural log-probabilities of raw logits [n], no temperature, no filter: of `id`, and of the n_top best, falling, ties to the lower id. */
 k3_status k3_logprobs(float *of_id, int32_t *top_ids, float *top, size_t n_top, int32_t id, const float *logits, size_t n, k3_error *err);
 
 /* Stop strings over streamed text, across any boundary of tokens or pieces. Pieces of valid UTF-8 come out as pieces of valid UTF-8. */

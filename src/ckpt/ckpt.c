@@ -110,11 +110,26 @@ static k3_status read_config(k3_ckpt *ckpt, k3_error *err)
     return status;
 }
 
+/* Shards of two packed models may have equal names. */
+static k3_status check_packs(const k3_ckpt *ckpt, k3_error *err)
+{
+    const k3_pack_tag *a = &ckpt->files[0].pack;
+    for (size_t i = 1; i < ckpt->folder.n_shards; i++) {
+        const k3_pack_tag *b = &ckpt->files[i].pack;
+        if (a->is_packed != b->is_packed || strcmp(a->trunk, b->trunk) != 0 || strcmp(a->source, b->source) != 0)
+            return k3_fail(err, K3_E_FORMAT, "%s: packed %s of %s, but %s: packed %s of %s; pack the model again into an empty folder",
+                           ckpt->paths[0], a->is_packed ? a->trunk : "never", a->is_packed ? a->source : "itself", ckpt->paths[i],
+                           b->is_packed ? b->trunk : "never", b->is_packed ? b->source : "itself");
+    }
+    return K3_OK;
+}
+
 static k3_status read_files(k3_ckpt *ckpt, k3_error *err)
 {
     k3_table table = {0};
     K3_TRY(alloc_files(ckpt, err));
     K3_TRY(read_headers(ckpt, err));
+    K3_TRY(check_packs(ckpt, err));
     k3_status status = k3_table_build(&table, ckpt->files, ckpt->paths, ckpt->folder.n_shards, err);
     if (status == K3_OK)
         status = k3_folder_check_index(&ckpt->folder, ckpt->files, &table, err);
@@ -248,6 +263,16 @@ uint64_t k3_ckpt_n_params(const k3_ckpt *ckpt)
 const k3_tensor_info *k3_ckpt_role(const k3_ckpt *ckpt, k3_role role, int layer, int expert)
 {
     return k3_layout_find(&ckpt->layout, &ckpt->hp, role, layer, expert);
+}
+
+const k3_tensor_info *k3_ckpt_scale(const k3_ckpt *ckpt, k3_role role, int layer)
+{
+    return role < K3_R_W1 && layer >= 0 && layer < ckpt->hp.n_layers ? ckpt->layout.scales[role][layer] : NULL;
+}
+
+const char *k3_ckpt_packed(const k3_ckpt *ckpt)
+{
+    return ckpt->files[0].pack.is_packed ? ckpt->files[0].pack.trunk : NULL;
 }
 
 int k3_ckpt_n_shards(const k3_ckpt *ckpt)

@@ -4,13 +4,19 @@
 
 #include "ckpt/hparams.h"
 
-typedef enum k3_dtype { K3_DT_F32, K3_DT_BF16, K3_DT_U8, K3_DT_OTHER } k3_dtype;
+/* INT8 and INT4_G64 are matrices of a packed folder (k3_pack), with scales of their own. */
+typedef enum k3_dtype { K3_DT_F32, K3_DT_BF16, K3_DT_U8, K3_DT_OTHER, K3_DT_INT8, K3_DT_INT4_G64 } k3_dtype;
+
+static inline int k3_dtype_is_packed(k3_dtype dtype)
+{
+    return dtype >= K3_DT_INT8;
+}
 
 typedef struct k3_tensor_info {
     const char *name;
     k3_dtype dtype; /* packed 4-bit codes are U8 with half the columns, also when the file spells them F4; E8M0 scales are U8 */
     int rank;
-    int64_t shape[4]; /* of a tensor with a role: as in specification 2.2, also when the file leaves out or adds sizes of 1 */
+    int64_t shape[4]; /* of a tensor with a role: as in specification 2.2, also when the file leaves out or adds sizes of 1, or packs it */
     int shard;        /* index into the checkpoint's shards */
     uint64_t offset;  /* of the first byte, from the start of the shard file */
     uint64_t bytes;
@@ -95,6 +101,10 @@ uint64_t k3_ckpt_n_params(const k3_ckpt *ckpt); /* of the language model; a pack
 
 /* The tensor of a role; layer and expert are ignored where they do not apply. NULL if the model has none (an MLA role in a KDA layer). */
 const k3_tensor_info *k3_ckpt_role(const k3_ckpt *ckpt, k3_role role, int layer, int expert);
+/* The scales of a matrix outside the experts that is INT8 or INT4_G64: F32 [rows, scales of a row]. NULL: it is not. */
+const k3_tensor_info *k3_ckpt_scale(const k3_ckpt *ckpt, k3_role role, int layer);
+/* The trunk's precision if the folder was packed: "bf16", "int8" or "int4"; NULL if it was not. */
+const char *k3_ckpt_packed(const k3_ckpt *ckpt);
 
 int k3_ckpt_n_shards(const k3_ckpt *ckpt);
 const char *k3_ckpt_shard_path(const k3_ckpt *ckpt, int shard);

@@ -4,7 +4,7 @@
 
 #include "ckpt/parts.h"
 
-static const char *const dtype_names[] = {"F32", "BF16", "U8", "other"};
+static const char *const dtype_names[] = {"F32", "BF16", "U8", "other", "I8", "I4"};
 
 /* "17.5 MB", powers of 1000 as disks are sold and as the shards are listed. */
 static const char *human(char *room, size_t size, double x, const char *unit)
@@ -134,6 +134,8 @@ char *k3_ckpt_describe(const k3_ckpt *ckpt)
             (unsigned long long)layout->n_params);
     print_bytes(out, "experts", layout->expert_bytes, "");
     print_bytes(out, "trunk", layout->trunk_bytes, ", embedding and head included");
+    if (k3_ckpt_packed(ckpt))
+        fprintf(out, "  %-14strunk %s, by k3 pack\n", "packed", k3_ckpt_packed(ckpt));
     if (layout->n_vision)
         print_bytes(out, "vision", layout->vision_bytes, ", not used");
     fprintf(out, "  %-14s\"%s\"\n\n", "name prefix", layout->prefix);

@@ -192,11 +192,38 @@ static int match_shape(const builder *b, k3_tensor_info *t, const place *p, int6
     return 1;
 }
 
-static void check_tensor(builder *b, k3_st_tensor *t, const place *p)
+/* Matrices that a packed folder may hold as codes; the others stay as stored at every precision. */
+static int may_be_packed(k3_role role)
+{
+    const k3_dim *dims = k3_role_specs[role].dims;
+    return role < K3_R_W1 && role != K3_R_EMBED && role != K3_R_KDA_F_A && role != K3_R_KDA_F_B && role != K3_R_KDA_B &&
+           role != K3_R_ROUTER && dims[0] != K3_DIM_ONE && dims[1] != K3_DIM_NONE && dims[2] == K3_DIM_NONE;
+}
+
+/* U8 codes have two columns a byte. */
+static void unpack_shape(const k3_pack_tag *pack, k3_st_tensor *t, k3_role role)
+{
+    if (t->info.dtype != K3_DT_U8 || !pack->has_int4 || !may_be_packed(role) || t->info.rank != 2)
+        return;
+    t->info.dtype = K3_DT_INT4_G64;
+    t->info.shape[1] *= 2;
+}
+
+static int is_type_right(const k3_pack_tag *pack, const k3_tensor_info *t, k3_role role)
+{
+    if (role >= K3_R_W1)
+        return t->dtype == K3_DT_U8;
+    if (k3_dtype_is_packed(t->dtype))
+        return pack->is_packed && may_be_packed(role);
+    return t->dtype == K3_DT_BF16 || t->dtype == K3_DT_F32;
+}
+
+static void check_tensor(builder *b, const k3_pack_tag *pack, k3_st_tensor *t, const place *p)
 {
     int is_expert = p->role >= K3_R_W1, want_rank = 0;
     int64_t want[4] = {0};
-    if (is_expert ? t->info.dtype != K3_DT_U8 : t->info.dtype != K3_DT_BF16 && t->info.dtype != K3_DT_F32)
+    unpack_shape(pack, t, p->role);
+    if (!is_type_right(pack, &t->info, p->role))
         k3_names_add(&b->types, "%s is %s, wanted %s", t->info.name, t->dtype_name, is_expert ? "U8" : "BF16 or F32");
     if (!match_shape(b, &t->info, p, want, &want_rank)) {
         char found_text[96], want_text[96];
@@ -222,13 +249,35 @@ static void count_bytes(k3_layout *out, const k3_tensor_info *t, k3_role role)
         out->trunk_bytes += t->bytes;
     if (is_codes)
         out->n_params += t->bytes * 2;
+    else if (role < K3_R_W1 && k3_dtype_is_packed(t->dtype))
+        out->n_params += t->bytes * (t->dtype == K3_DT_INT4_G64 ? 2 : 1);
     else if (role < K3_R_W1)
         out->n_params += t->bytes / (t->dtype == K3_DT_F32 ? 4 : 2);
 }
 
-static void place_tensor(builder *b, k3_st_tensor *t)
+/* The scales of a packed matrix, whose own name is the part before the suffix. */
+static int place_scale(builder *b, const k3_st_tensor *t)
+{
+    char name[256];
+    place p;
+    size_t n = strlen(t->info.name), n_suffix = sizeof K3_PACK_SCALE - 1;
+    if (n <= n_suffix || n >= sizeof name || strcmp(t->info.name + n - n_suffix, K3_PACK_SCALE) != 0)
+        return 0;
+    snprintf(name, sizeof name, "%.*s", (int)(n - n_suffix), t->info.name);
+    if (find_role(b, &p, name) != FOUND || !may_be_packed(p.role))
+        return 0;
+    if (!b->has_index || t->listed) {
+        b->out->scales[p.role][p.layer] = &t->info;
+        b->out->trunk_bytes += t->info.bytes;
+    }
+    return 1;
+}
+
+static void place_tensor(builder *b, const k3_pack_tag *pack, k3_st_tensor *t)
 {
     place p;
+    if (pack->is_packed && (k3_pack_is_padding(t->info.name) || place_scale(b, t)))
+        return;
     switch (find_role(b, &p, t->info.name)) {
     case FOUND:
         if (b->has_index && !t->listed)
@@ -237,7 +286,7 @@ static void place_tensor(builder *b, k3_st_tensor *t)
             k3_names_add(&b->contrary, "%s, a second tensor for the role of %s", t->info.name, (*slot_of(b->out, b->hp, &p))->name);
             return;
         }
-        check_tensor(b, t, &p);
+        check_tensor(b, pack, t, &p);
         *slot_of(b->out, b->hp, &p) = &t->info;
         count_bytes(b->out, &t->info, p.role);
         return;
@@ -277,6 +326,26 @@ static void find_missing(builder *b)
         for (int e = 0; b->hp->is_moe[l] && e < b->hp->n_experts; e++)
             for (int r = K3_R_W1; r < K3_N_ROLES; r++)
                 note_missing(b, &(place){.role = (k3_role)r, .layer = l, .expert = e});
+}
+
+/* Codes without scales, scales without codes, or of another shape. */
+static void check_scales(builder *b, int role, int layer)
+{
+    const k3_tensor_info *t = b->out->roles[role][layer], *s = b->out->scales[role][layer];
+    int is_packed = t && k3_dtype_is_packed(t->dtype);
+    if (!is_packed && s)
+        k3_names_add(&b->contrary, "%s, scales of a tensor that is not packed", s->name);
+    if (!is_packed)
+        return;
+    if (!s) {
+        k3_names_add(&b->missing, "%s" K3_PACK_SCALE, t->name);
+        return;
+    }
+    int64_t wanted = t->dtype == K3_DT_INT8 ? 1 : t->shape[1] / 64;
+    if (s->dtype != K3_DT_F32)
+        k3_names_add(&b->types, "%s is not F32", s->name);
+    if (s->rank != 2 || s->shape[0] != t->shape[0] || s->shape[1] != wanted || (t->dtype == K3_DT_INT4_G64 && t->shape[1] % 64))
+        k3_names_add(&b->shapes, "%s does not fit %s", s->name, t->name);
 }
 
 static k3_status report(builder *b, k3_error *err)
@@ -338,8 +407,11 @@ k3_status k3_layout_build(k3_layout *out, const k3_hparams *hp, k3_st_file *file
     K3_TRY(alloc_experts(&b, n_tensors, err));
     for (size_t f = 0; f < n_files; f++)
         for (size_t i = 0; i < files[f].n_tensors; i++)
-            place_tensor(&b, &files[f].tensors[i]);
+            place_tensor(&b, &files[f].pack, &files[f].tensors[i]);
     find_missing(&b);
+    for (int r = 0; r < K3_R_W1; r++)
+        for (int l = 0; l < hp->n_layers; l++)
+            check_scales(&b, r, l);
     return report(&b, err);
 }
 

@@ -8,11 +8,12 @@
 enum { K3_EXPERT_TENSORS = K3_N_ROLES - K3_R_W1 };
 
 typedef struct k3_layout {
-    const k3_tensor_info *roles[K3_R_W1][K3_MAX_LAYERS]; /* global roles stand under layer 0 */
-    const k3_tensor_info **experts;                      /* [layer][expert][role - K3_R_W1] */
-    char prefix[24], head[32];                           /* such as "language_model.model." and "language_model.lm_head.weight" */
-    uint64_t trunk_bytes, expert_bytes, n_params;        /* of the language model; a packed code is one parameter, a scale none */
-    size_t n_vision, n_unknown;                          /* tensors that belong to the image encoder, or to nothing known */
+    const k3_tensor_info *roles[K3_R_W1][K3_MAX_LAYERS];  /* global roles stand under layer 0 */
+    const k3_tensor_info *scales[K3_R_W1][K3_MAX_LAYERS]; /* of roles that are packed */
+    const k3_tensor_info **experts;                       /* [layer][expert][role - K3_R_W1] */
+    char prefix[24], head[32];                            /* such as "language_model.model." and "language_model.lm_head.weight" */
+    uint64_t trunk_bytes, expert_bytes, n_params;         /* of the language model; a packed code is one parameter, a scale none */
+    size_t n_vision, n_unknown;                           /* tensors that belong to the image encoder, or to nothing known */
     uint64_t vision_bytes;
     char first_unknown[96];
 } k3_layout;

@@ -32,7 +32,7 @@ static const struct {
     {"F4", 4, K3_DT_U8},
     {"F16", 16, K3_DT_OTHER},
     {"F64", 64, K3_DT_OTHER},
-    {"I8", 8, K3_DT_OTHER},
+    {"I8", 8, K3_DT_INT8},
     {"I16", 16, K3_DT_OTHER},
     {"U16", 16, K3_DT_OTHER},
     {"I32", 32, K3_DT_OTHER},
@@ -233,6 +233,8 @@ static k3_status read_header(const header_reader *r, const k3_json *root)
     for (const k3_json *m = root->first; m && status == K3_OK; m = m->next) {
         if (m->key_bytes == sizeof "__metadata__" - 1 && strcmp(m->key, "__metadata__") == 0) {
             status = check_metadata(r, m);
+            if (status == K3_OK)
+                status = k3_pack_read_tag(&file->pack, m, r->path, r->err);
             continue;
         }
         k3_st_tensor *t = &file->tensors[file->n_tensors];

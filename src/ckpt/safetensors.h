@@ -4,6 +4,7 @@
 #define K3_CKPT_SAFETENSORS_H
 
 #include "ckpt/ckpt.h"
+#include "ckpt/packed.h"
 
 /* A real shard's header is about 1 MB. */
 #define K3_ST_MAX_HEADER ((uint64_t)256 << 20)
@@ -19,6 +20,7 @@ typedef struct k3_st_file {
     size_t n_tensors;
     char *names; /* holds every info.name */
     uint64_t header_bytes, file_bytes;
+    k3_pack_tag pack;
 } k3_st_file;
 
 /* Reads the header through fd. Messages start with `path`. On failure `out` is empty. */

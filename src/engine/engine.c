@@ -6,6 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A packed trunk is what it is. */
+static k3_status take_packed(k3_engine *engine, const char *wanted, k3_error *err)
+{
+    const char *packed = k3_ckpt_packed(engine->ckpt);
+    if (!packed || strcmp(packed, "bf16") == 0)
+        return K3_OK;
+    if (wanted && strcmp(wanted, packed) != 0)
+        return k3_fail(err, K3_E_INVALID,
+                       "%s: holds an %s trunk and no other, %s was asked for; leave the trunk out or say %s, or open the model that it was "
+                       "packed from",
+                       k3_ckpt_folder(engine->ckpt), packed, wanted, packed);
+    engine->trunk = strcmp(packed, "int8") == 0 ? K3_TRUNK_INT8 : K3_TRUNK_INT4;
+    engine->has_trunk = 1;
+    return K3_OK;
+}
+
 static k3_status parse_trunk(k3_engine *engine, const k3_config *config, k3_error *err)
 {
     const char *name = config->trunk ? config->trunk : "auto";
@@ -23,7 +39,7 @@ static k3_status parse_trunk(k3_engine *engine, const k3_config *config, k3_erro
     else if (!is_auto)
         return k3_fail(err, K3_E_INVALID, "trunk \"%s\": auto, bf16, int8 or int4 wanted", name);
     engine->has_trunk = config->exact || !is_auto;
-    return K3_OK;
+    return take_packed(engine, config->exact ? "exact mode with a bf16 trunk" : is_auto ? NULL : name, err);
 }
 
 /* A model folder without tiktoken.model works with ids; one whose vocabulary is broken does not open. */

@@ -71,6 +71,17 @@ k3_status k3_convert_check(k3_converter *converter, const void *raw, const k3_te
     return run(converter, &(k3_convert_job){.raw = raw}, t, first, n, err);
 }
 
+k3_status k3_scales_check(const void *raw, const k3_tensor_info *scales, uint64_t bytes, k3_error *err)
+{
+    for (uint64_t at = 0; at < bytes; at += 4) {
+        float x;
+        memcpy(&x, (const char *)raw + at, sizeof x);
+        if (!isfinite(x))
+            return k3_fail(err, K3_E_FORMAT, "%s: a scale is not finite; the file is damaged", scales->name);
+    }
+    return K3_OK;
+}
+
 k3_status k3_converter_open(k3_converter *out, int threads, int64_t most_cols, k3_error *err)
 {
     *out = (k3_converter){.most_cols = most_cols};

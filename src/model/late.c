@@ -19,7 +19,11 @@ k3_status k3_late_take(void *user, const k3_trunk_part *part, const void *raw, k
 {
     k3_late *late = user;
     const k3_mat *mat = part->mat;
-    int64_t first = (int64_t)(part->at / ((uint64_t)mat->cols * k3_stored_size(part->tensor)));
+    if (part->is_scale)
+        return k3_scales_check(raw, part->tensor, part->bytes, err);
+    if (k3_dtype_is_packed(part->tensor->dtype))
+        return K3_OK;
+    int64_t first = (int64_t)(part->at / k3_stored_row(part->tensor));
     if (part->is_converted)
         return k3_convert(&late->converter, k3_host(mat->data), k3_host(mat->scale), mat->type, raw, part->tensor, first, mat->rows, err);
     return k3_convert_check(&late->converter, raw, part->tensor, first, mat->rows, err);

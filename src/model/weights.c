@@ -20,8 +20,6 @@ typedef enum k3_load_mode {
     K3_LOAD_MEASURE /* nothing is loaded */
 } k3_load_mode;
 
-enum { K3_MAX_PARTS = 24 }; /* matrices of a layer */
-
 typedef struct k3_loader {
     k3_weights *w;
     const k3_ckpt *ckpt;
@@ -50,6 +48,8 @@ enum { K3_LOAD_BYTES = 64 << 20 };
 
 static k3_type type_for(k3_trunk trunk, k3_care care, k3_dtype stored, int cols)
 {
+    if (k3_dtype_is_packed(stored))
+        return stored == K3_DT_INT8 ? K3_INT8 : K3_INT4_G64;
     if (stored == K3_DT_F32 && (care == K3_CARE_KEEP || trunk == K3_TRUNK_BF16))
         return K3_F32;
     if (care == K3_CARE_KEEP || trunk == K3_TRUNK_BF16)
@@ -178,34 +178,51 @@ static k3_status reserve(void **p, uint64_t *have, uint64_t want, k3_error *err)
     return *p ? K3_OK : k3_fail(err, K3_E_NOMEM, "no memory for a load buffer of %llu bytes", (unsigned long long)want);
 }
 
-/* Rows first .. first+n-1 of a tensor: read, convert, upload. */
-static k3_status load_rows(k3_loader *ld, const k3_mat *mat, const k3_tensor_info *t, int64_t first, int64_t n, k3_error *err)
+/* Rows of a packed matrix need no conversion. */
+static k3_status read_packed(k3_loader *ld, const k3_mat *mat, const k3_tensor_info *t, const k3_tensor_info *s, int64_t first, int64_t n,
+                             k3_error *err)
+{
+    uint64_t codes = k3_type_row_bytes(mat->type, mat->cols), scales = k3_type_scale_bytes(mat->type, mat->cols);
+    K3_TRY(k3_ckpt_read(ld->ckpt, ld->codes, t, (uint64_t)first * codes, (uint64_t)n * codes, err));
+    K3_TRY(k3_ckpt_read(ld->ckpt, ld->scales, s, (uint64_t)first * scales, (uint64_t)n * scales, err));
+    return k3_scales_check(ld->scales, s, (uint64_t)n * scales, err);
+}
+
+/* Rows first .. first+n-1 of a tensor: read, convert, upload. s: scales of a packed one. */
+static k3_status load_rows(k3_loader *ld, const k3_mat *mat, const k3_tensor_info *t, const k3_tensor_info *s, int64_t first, int64_t n,
+                           k3_error *err)
 {
     k3_memory_ops const *memory = ld->w->be->memory;
-    uint64_t stored = (uint64_t)mat->cols * k3_stored_size(t);
+    uint64_t stored = k3_stored_row(t);
     uint64_t codes = k3_type_row_bytes(mat->type, mat->cols), scales = k3_type_scale_bytes(mat->type, mat->cols);
-    K3_TRY(k3_ckpt_read(ld->ckpt, ld->raw, t, (uint64_t)first * stored, (uint64_t)n * stored, err));
-    K3_TRY(k3_convert(ld->converter, ld->codes, ld->scales, mat->type, ld->raw, t, first, n, err));
+    if (s) {
+        K3_TRY(read_packed(ld, mat, t, s, first, n, err));
+    } else {
+        K3_TRY(k3_ckpt_read(ld->ckpt, ld->raw, t, (uint64_t)first * stored, (uint64_t)n * stored, err));
+        K3_TRY(k3_convert(ld->converter, ld->codes, ld->scales, mat->type, ld->raw, t, first, n, err));
+    }
     memory->upload(ld->w->be, k3_at(mat->data, (uint64_t)first * codes), ld->codes, (uint64_t)n * codes);
     if (scales)
         memory->upload(ld->w->be, k3_at(mat->scale, (uint64_t)first * scales), ld->scales, (uint64_t)n * scales);
-    return advance(ld, (uint64_t)n * stored, err);
+    return advance(ld, (uint64_t)n * (stored + (s ? scales : 0)), err);
 }
 
 /* A matrix that is not loaded now. */
-static k3_status meet(k3_loader *ld, k3_mat *mat, const k3_tensor_info *t, k3_error *err)
+static k3_status meet(k3_loader *ld, k3_mat *mat, const k3_tensor_info *t, const k3_tensor_info *s, k3_error *err)
 {
-    if (ld->n_parts == K3_MAX_PARTS)
+    if (ld->n_parts + 2 > K3_MAX_PARTS)
         return k3_fail(err, K3_E_UNSUPPORTED, "%s: more than %d matrices in a layer", t->name, (int)K3_MAX_PARTS);
-    int is_stored = mat->type == (t->dtype == K3_DT_F32 ? K3_F32 : K3_BF16);
-    ld->parts[ld->n_parts++] = (k3_trunk_part){t, 0, t->bytes, mat, !is_stored};
+    int is_stored = s || mat->type == (t->dtype == K3_DT_F32 ? K3_F32 : K3_BF16);
+    ld->parts[ld->n_parts++] = (k3_trunk_part){t, 0, t->bytes, mat, !is_stored, 0};
+    if (s)
+        ld->parts[ld->n_parts++] = (k3_trunk_part){s, 0, s->bytes, mat, 0, 1};
     ld->most_cols = mat->cols > ld->most_cols ? mat->cols : ld->most_cols;
-    return ld->mode == K3_LOAD_MEASURE ? K3_OK : advance(ld, t->bytes, err);
+    return ld->mode == K3_LOAD_MEASURE ? K3_OK : advance(ld, t->bytes + (s ? s->bytes : 0), err);
 }
 
 static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer, k3_care care, k3_error *err)
 {
-    const k3_tensor_info *t = k3_ckpt_role(ld->ckpt, role, layer, 0);
+    const k3_tensor_info *t = k3_ckpt_role(ld->ckpt, role, layer, 0), *s = k3_ckpt_scale(ld->ckpt, role, layer);
     if (!t || t->rank != 2)
         return k3_fail(err, K3_E_NOT_FOUND, "layer %d: a matrix of role %d is missing", layer, (int)role);
     int64_t rows = t->shape[0], cols = t->shape[1];
@@ -214,19 +231,19 @@ static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer
     if (role != K3_R_EMBED)
         ld->w->token_bytes += (uint64_t)rows * (codes + scales);
     if (ld->mode != K3_LOAD_NOW)
-        return meet(ld, mat, t, err);
+        return meet(ld, mat, t, s, err);
     if (!(mat->data.buf = new_buffer(ld, (uint64_t)rows, codes, t->name, err)))
         return err ? err->status : K3_E_NOMEM;
     if (scales && !(mat->scale.buf = new_buffer(ld, (uint64_t)rows, scales, t->name, err)))
         return err ? err->status : K3_E_NOMEM;
-    uint64_t stored = (uint64_t)cols * k3_stored_size(t);
+    uint64_t stored = k3_stored_row(t);
     int64_t step = (int64_t)(K3_LOAD_BYTES / stored) + 1;
     step = step > rows ? rows : step;
     K3_TRY(reserve(&ld->raw, &ld->raw_bytes, (uint64_t)step * stored, err));
     K3_TRY(reserve(&ld->codes, &ld->codes_bytes, (uint64_t)step * codes, err));
     K3_TRY(reserve(&ld->scales, &ld->scales_bytes, (uint64_t)step * scales + 1, err));
     for (int64_t r = 0; r < rows; r += step)
-        K3_TRY(load_rows(ld, mat, t, r, rows - r < step ? rows - r : step, err));
+        K3_TRY(load_rows(ld, mat, t, s, r, rows - r < step ? rows - r : step, err));
     return K3_OK;
 }
 
@@ -323,20 +340,31 @@ static k3_trunk_size size_of(k3_loader *ld)
 {
     k3_trunk_size size = {0, 0, k3_trunk_room(ld->parts, ld->n_parts), k3_trunk_made(ld->parts, ld->n_parts)};
     for (int i = 0; i < ld->n_parts; i++) {
-        size.held += bytes_of(ld->parts[i].mat);
+        size.held += ld->parts[i].is_scale ? 0 : bytes_of(ld->parts[i].mat);
         size.stored += ld->parts[i].bytes;
     }
     return size;
 }
 
-/* Rows first .. of the head that are read together, at most an eighth of it: a matrix of its own, and its part. */
-static k3_trunk_part head_block(const k3_trunk_part *head, k3_mat *block, int first)
+/* Rows first .. of the head, the matrix met, that are read together, at most an eighth of it: a matrix of its own, and its one part, or
+ * two where it is packed. Returns how many. */
+static int head_block(const k3_loader *ld, k3_trunk_part parts[2], k3_mat *block, int first)
 {
-    uint64_t row = (uint64_t)head->mat->cols * k3_stored_size(head->tensor);
-    int rows = (int)((head->bytes / 8 < K3_LOAD_BYTES ? head->bytes / 8 : K3_LOAD_BYTES) / row) + 1;
-    *block = *head->mat;
-    block->rows = head->mat->rows - first < rows ? head->mat->rows - first : rows;
-    return (k3_trunk_part){head->tensor, (uint64_t)first * row, (uint64_t)block->rows * row, block, head->is_converted};
+    const k3_mat *head = ld->parts[0].mat;
+    uint64_t bytes = 0, n_rows = (uint64_t)head->rows;
+    for (int i = 0; i < ld->n_parts; i++)
+        bytes += ld->parts[i].bytes;
+    int rows = (int)((bytes / 8 < K3_LOAD_BYTES ? bytes / 8 : K3_LOAD_BYTES) / (bytes / n_rows)) + 1;
+    *block = *head;
+    block->rows = head->rows - first < rows ? head->rows - first : rows;
+    for (int i = 0; i < ld->n_parts; i++) {
+        uint64_t row = ld->parts[i].bytes / n_rows;
+        parts[i] = ld->parts[i];
+        parts[i].at = (uint64_t)first * row;
+        parts[i].bytes = (uint64_t)block->rows * row;
+        parts[i].mat = block;
+    }
+    return ld->n_parts;
 }
 
 static k3_status measure(k3_loader *ld, k3_trunk_sizes *out, k3_error *err)
@@ -351,9 +379,10 @@ static k3_status measure(k3_loader *ld, k3_trunk_sizes *out, k3_error *err)
     ld->n_parts = 0;
     K3_TRY(load_matrix(ld, &w->head, K3_R_HEAD, 0, K3_CARE_TRUNK, err));
     out->head = size_of(ld);
-    k3_trunk_part part = head_block(ld->parts, &block, 0);
-    out->head.room = k3_trunk_room(&part, 1);
-    out->head.made = k3_trunk_made(&part, 1);
+    k3_trunk_part parts[2];
+    int n_parts = head_block(ld, parts, &block, 0);
+    out->head.room = k3_trunk_room(parts, n_parts);
+    out->head.made = k3_trunk_made(parts, n_parts);
     K3_TRY(load_ends(ld, err));
     out->n_layers = w->hp->n_layers;
     for (int l = 0; l < out->n_layers; l++) {
@@ -372,6 +401,22 @@ k3_status k3_weights_measure(k3_trunk_sizes *out, const k3_ckpt *ckpt, k3_trunk 
     k3_loader ld = {.w = &w, .ckpt = ckpt, .trunk = trunk};
     *out = (k3_trunk_sizes){0};
     return measure(&ld, out, err);
+}
+
+k3_status k3_weights_types(k3_weights_type out[K3_MAX_PARTS], int *n, const k3_ckpt *ckpt, k3_trunk trunk, int layer, k3_error *err)
+{
+    k3_weights w = {.hp = k3_ckpt_hparams(ckpt)};
+    k3_loader ld = {.w = &w, .ckpt = ckpt, .trunk = trunk, .mode = K3_LOAD_MEASURE};
+    k3_layer room = {0};
+    if (layer >= 0) {
+        K3_TRY(load_layer(&ld, &room, layer, err));
+    } else {
+        K3_TRY(load_matrix(&ld, &w.embed, K3_R_EMBED, 0, K3_CARE_KEEP, err));
+        K3_TRY(load_matrix(&ld, &w.head, K3_R_HEAD, 0, K3_CARE_TRUNK, err));
+    }
+    for (*n = 0; *n < ld.n_parts; ++*n)
+        out[*n] = (k3_weights_type){ld.parts[*n].tensor, ld.parts[*n].mat->type};
+    return K3_OK;
 }
 
 static k3_trunk_plan plan_for(const k3_ckpt *ckpt, k3_trunk trunk, uint64_t budget)
@@ -414,20 +459,21 @@ static k3_status later_head(k3_loader *ld, int has_head, k3_error *err)
 {
     k3_late *late = ld->w->late;
     k3_mat block;
+    k3_trunk_part parts[2];
     if (!has_head) {
-        head_block(ld->parts, &block, 0);
+        head_block(ld, parts, &block, 0);
         late->n_blocks = (ld->w->head.rows + block.rows - 1) / block.rows;
     }
     size_t n_layers = (size_t)ld->w->hp->n_layers, n = (size_t)late->n_blocks;
     ld->items = calloc(n + n_layers, sizeof *ld->items);
-    ld->kept = calloc(n + n_layers * K3_MAX_PARTS, sizeof *ld->kept);
+    ld->kept = calloc(2 * n + n_layers * K3_MAX_PARTS, sizeof *ld->kept);
     late->blocks = calloc(n + 1, sizeof *late->blocks);
     if (!ld->items || !ld->kept || !late->blocks)
         return k3_fail(err, K3_E_NOMEM, "weights: out of memory");
     for (int first = 0; ld->n_items < late->n_blocks; ld->n_items++) {
         int i = ld->n_items;
-        ld->kept[i] = head_block(ld->parts, &late->blocks[i], first);
-        ld->items[i] = (k3_trunk_item){-1, 1, &ld->kept[i]};
+        int n_parts = head_block(ld, &ld->kept[2 * i], &late->blocks[i], first);
+        ld->items[i] = (k3_trunk_item){-1, n_parts, &ld->kept[2 * i]};
         first += late->blocks[i].rows;
     }
     return K3_OK;
@@ -436,7 +482,7 @@ static k3_status later_head(k3_loader *ld, int has_head, k3_error *err)
 static void later_layer(k3_loader *ld, int layer)
 {
     int n_blocks = ld->w->late->n_blocks;
-    k3_trunk_part *kept = ld->kept + n_blocks + (ld->n_items - n_blocks) * K3_MAX_PARTS;
+    k3_trunk_part *kept = ld->kept + 2 * n_blocks + (ld->n_items - n_blocks) * K3_MAX_PARTS;
     memcpy(kept, ld->parts, (size_t)ld->n_parts * sizeof *kept);
     ld->items[ld->n_items++] = (k3_trunk_item){layer, ld->n_parts, kept};
 }
@@ -485,9 +531,8 @@ static k3_status choose(k3_loader *ld, k3_trunk_plan *plan, uint64_t budget, k3_
     k3_trunk_sizes sizes = {0};
     K3_TRY(measure(ld, &sizes, err));
     if (!k3_trunk_make_plan(plan, &sizes, w->be->is_device || !budget ? UINT64_MAX : budget))
-        return k3_fail(err, K3_E_NOMEM,
-                       "%.6f GB of memory for the %s trunk: at least %.6f GB are wanted",
-                       (double)budget * 1e-9, names[ld->trunk], (double)plan->bytes * 1e-9);
+        return k3_fail(err, K3_E_NOMEM, "%.6f GB of memory for the %s trunk: at least %.6f GB are wanted", (double)budget * 1e-9,
+                       names[ld->trunk], (double)plan->bytes * 1e-9);
     if (plan->n_pinned == sizes.n_layers && plan->has_head && plan->has_embed)
         return K3_OK;
     w->late = calloc(1, sizeof *w->late);

@@ -56,6 +56,15 @@ typedef struct k3_weights {
 
 /* What the trunk's parts take at a precision: k3_trunk_make_plan's input. */
 k3_status k3_weights_measure(k3_trunk_sizes *out, const k3_ckpt *ckpt, k3_trunk trunk, k3_error *err);
+
+/* What the matrices of a layer (-1: embedding and head) of a model that is not packed become at a precision. */
+enum { K3_MAX_PARTS = 32 }; /* matrices of a layer; a packed one counts twice, with its scales */
+typedef struct k3_weights_type {
+    const k3_tensor_info *tensor;
+    k3_type type;
+} k3_weights_type;
+k3_status k3_weights_types(k3_weights_type out[K3_MAX_PARTS], int *n, const k3_ckpt *ckpt, k3_trunk trunk, int layer, k3_error *err);
+
 /* Bytes the whole trunk takes in memory at a precision, embedding and head included; and the least that the CPU computes it in. */
 uint64_t k3_weights_bytes(const k3_ckpt *ckpt, k3_trunk trunk);
 uint64_t k3_trunk_least_bytes(const k3_ckpt *ckpt, k3_trunk trunk);

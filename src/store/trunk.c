@@ -344,7 +344,7 @@ static k3_status place_parts(k3_trunk_stream *s, k3_lane *lane, k3_item *item, c
         const k3_trunk_part *part = &item->parts[i];
         const k3_run_of_parts *run = &item->runs[item->run_of[i]];
         uint64_t at = base + run->at + slot->lead[item->run_of[i]] + (part->tensor->offset + part->at - run->offset);
-        part->mat->data = (k3_ref){lane->buf, part->is_converted ? made : at};
+        *(part->is_scale ? &part->mat->scale : &part->mat->data) = (k3_ref){lane->buf, part->is_converted ? made : at};
         if (part->is_converted) {
             made += code_bytes(part->mat);
             part->mat->scale = (k3_ref){lane->buf, made};

@@ -46,6 +46,7 @@ typedef struct k3_trunk_part {
     uint64_t at, bytes;
     k3_mat *mat;      /* type and shape are set; its places are set when the bytes have arrived */
     int is_converted; /* 0: it is computed with as it is stored, where it was read to */
+    int is_scale;     /* the scales of a matrix that is packed, and another part of the same matrix its codes */
 } k3_trunk_part;
 
 /* What is read together: the matrices of a layer, or a block of the head. */
