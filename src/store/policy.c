@@ -13,6 +13,8 @@ static const float LEAST = 1e-12f;
 static const float LEARN = 0.01f;
 /* A whole round until the next visit counts as much as that many visits without a use. */
 static const float ROUND = 2;
+/* Without force, an item makes room only for one that is so much cheaper to keep: estimates that waver would move experts for nothing. */
+static const float MARGIN = 1.5f;
 
 struct k3_policy {
     int n_layers, n_experts, n_items, n_slots, n_used, n_free;
@@ -259,7 +261,7 @@ int k3_policy_take(k3_policy *p, int item, int force)
         return -1;
     int old = p->item_in[slot];
     if (old >= 0) {
-        if (!force && most <= cost(p, item / p->n_experts, wait_of(p, item)))
+        if (!force && most <= MARGIN * cost(p, item / p->n_experts, wait_of(p, item)))
             return -1;
         heap_remove(p, slot);
         p->slot_of[old] = -1;

@@ -26,8 +26,8 @@ void k3_policy_step(k3_policy *p, int layer);
 /* The item, of the step's layer, is wanted in this step, resident or not; to be told once. Returns its slot, or -1. */
 int k3_policy_use(k3_policy *p, int item);
 /* A slot for an item that has none: a free one, else that of the item with the longest expected wait. Without `force` only an item with a
- * longer wait than the new one makes room, so that what is wanted once does not push out what is wanted always. -1: none. The item may be
- * of another layer, not used yet: what is read ahead for the next step. */
+ * clearly longer wait than the new one makes room, so that what is wanted once does not push out what is wanted always. -1: none. The item
+ * may be of another layer, not used yet: what is read ahead for the next step. */
 int k3_policy_take(k3_policy *p, int item, int force);
 /* The item is not resident after all; its slot is free. */
 void k3_policy_drop(k3_policy *p, int item);

@@ -102,7 +102,7 @@ static void what_is_wanted_once_does_not_push_out_what_is_wanted_often(void **st
     assert_int_equal(want(p, 5, 0), -1);
     while (want(p, 5, 0) < 0)
         n++;
-    assert_in_range(n, 0, 5); /* wanted always, it comes in soon */
+    assert_in_range(n, 2, 12); /* wanted always, it comes in soon */
     k3_policy_close(p);
 }
 

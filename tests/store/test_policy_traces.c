@@ -270,10 +270,13 @@ static int compared_hits(const trace *t, kind how, int n_slots)
     return hits;
 }
 
-static int policy_hits(const trace *t, int n_slots)
+/* Every miss takes a slot, as it must where an expert is computed from one; or at most two a step take one if that is worth it, as where
+ * somebody else computes what is missing. *n_brought counts them. */
+static int policy_hits(const trace *t, int n_slots, int forced, int *n_brought)
 {
     k3_policy *p;
     int hits = 0, missing[MOST_EXPERTS];
+    *n_brought = 0;
     assert_int_equal(k3_policy_open(&p, t->n_layers, t->n_experts, n_slots, NULL), K3_OK);
     for (int s = 0; s < t->n_steps; s++) {
         int n = 0;
@@ -283,8 +286,11 @@ static int policy_hits(const trace *t, int n_slots)
                 missing[n++] = t->item[i];
             else
                 hits++;
-        for (int i = 0; i < n; i++)
-            k3_policy_take(p, missing[i], 1);
+        for (int i = 0, left = forced ? n : 2; i < n && left; i++) {
+            int brought = k3_policy_take(p, missing[i], forced) >= 0;
+            *n_brought += brought;
+            left -= brought;
+        }
     }
     k3_policy_close(p);
     return hits;
@@ -306,7 +312,7 @@ static rates replay(const char *name, trace t)
         print_message("           %-8s", names[k]);
         for (int i = 0; i < N_SIZES; i++) {
             int n_slots = t.n_layers * t.n_experts * percent[i] / 100;
-            int hits = k == POLICY ? policy_hits(&t, n_slots) : compared_hits(&t, (kind)k, n_slots);
+            int n_brought, hits = k == POLICY ? policy_hits(&t, n_slots, 1, &n_brought) : compared_hits(&t, (kind)k, n_slots);
             r.of[k][i] = 100.0 * hits / t.n_uses;
             print_message(" %6.2f", r.of[k][i]);
         }
@@ -388,6 +394,24 @@ static void the_next_token_wants_much_of_the_last(void **state)
     assert_true(r.of[POLICY][0] >= r.of[LFU][0] + 5);
 }
 
+/* A device that brings a few of what it lacks, and not for one use, has the hits of one that brings all with half of the traffic. */
+static void few_are_brought_where_others_can_compute(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"single", "shared"};
+    for (int i = 0; i < 2; i++)
+        for (int size = 2; size < 4; size++) {
+            trace t = recorded(names[i]);
+            int n_all, n_few, n_slots = t.n_layers * t.n_experts * percent[size] / 100;
+            int all = policy_hits(&t, n_slots, 1, &n_all), few = policy_hits(&t, n_slots, 0, &n_few);
+            print_message("           %s, %d %%: %d hits, %d brought; all brought: %d, %d\n", names[i], percent[size], few, n_few, all,
+                          n_all);
+            assert_true(few >= all - t.n_uses * 2 / 100);
+            assert_true(n_few <= n_all / 2);
+            free_trace(&t);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +422,7 @@ int main(void)
         cmocka_unit_test(some_experts_are_popular),
         cmocka_unit_test(popularity_moves),
         cmocka_unit_test(the_next_token_wants_much_of_the_last),
+        cmocka_unit_test(few_are_brought_where_others_can_compute),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
