@@ -3,7 +3,7 @@
  *
  *   B=build/release; LIBS="$(for l in engine model store text sample backend io ckpt base; do echo $B/libk3_$l.a; done)"
  *   cc -O2 -D_GNU_SOURCE -Isrc -Iinclude tools/traces/record.c tools/traces/drive.c -o /tmp/record -Wl,--wrap=k3_experts_assign \
- *      -Wl,--start-group $LIBS -Wl,--end-group -lpcre2-8 -lm -lpthread -ldl
+ *      -Wl,--start-group $LIBS -Wl,--end-group -lpcre2-8 -luring -lm -lpthread -ldl
  *   /tmp/record tests/golden/traces */
 #include "drive.h"
 
