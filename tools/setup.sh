@@ -105,7 +105,7 @@ install() {
 # shellcheck disable=SC2086
 [ -z "$missing" ] || install $missing
 # shellcheck disable=SC2086
-[ -z "$useful" ] || install $useful || echo "setup: without$useful there is no Vulkan backend or no io_uring, or a part of the tests is skipped" >&2
+[ -z "$useful" ] || install $useful || echo "setup: without$useful there is no Vulkan backend, no io_uring or no k3 pull, or a part of the tests is skipped" >&2
 
 # Comparisons against the tiktoken package are skipped, and counted, where it cannot be had.
 if [ "$what" = test ] && ! .venv/bin/python -c 'import numpy, tiktoken' >/dev/null 2>&1; then
