@@ -49,8 +49,10 @@ k3_status k3_io_open(k3_io **out, const k3_io_config *config, k3_error *err)
         k3_io_close(io);
         return k3_fail(err, status, "%s", why.text);
     }
+#ifdef __linux__ /* elsewhere nobody misses it */
     if (status != K3_OK)
         snprintf(io->refused, K3_IO_TEXT, "%s; files are read by threads\n", why.text);
+#endif
     *out = io;
     return K3_OK;
 }

@@ -53,7 +53,6 @@ struct k3_io_drive {
     k3_io *io;
     k3_io_list queue[2]; /* reads with pieces to start: wanted, guesses */
     int in_flight;       /* pieces */
-    int n_files;
     pthread_t *readers;
     int n_readers;
     pthread_cond_t work;

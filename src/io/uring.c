@@ -26,7 +26,7 @@ struct k3_io_ring {
     int n_stretches, max_stretches;
 };
 
-/* Appended to what the caller's thread registers while the ring is in use: guarded by the lock. */
+/* The registered stretch that a piece goes to, or -1. The caller's thread may add stretches meanwhile: the lock is held. */
 static int stretch_of(const k3_io_ring *ring, const k3_io_piece *piece)
 {
     uintptr_t at = (uintptr_t)piece->to, end = at + (piece->end - piece->at);
@@ -186,7 +186,7 @@ k3_status k3_io_ring_open(k3_io_ring **out, k3_io *io, k3_error *err)
 {
     (void)io;
     *out = NULL;
-    return k3_fail(err, K3_E_UNSUPPORTED, "built without io_uring");
+    return k3_fail(err, K3_E_UNSUPPORTED, "io_uring is not in this build");
 }
 
 void k3_io_ring_close(k3_io_ring *ring)
