@@ -107,10 +107,10 @@ install() {
 # shellcheck disable=SC2086
 [ -z "$useful" ] || install $useful || echo "setup: without$useful there is no Vulkan backend, no io_uring or no k3 pull, or a part of the tests is skipped" >&2
 
-# Comparisons against the tiktoken package are skipped, and counted, where it cannot be had.
-if [ "$what" = test ] && ! .venv/bin/python -c 'import numpy, tiktoken' >/dev/null 2>&1; then
-    echo "setup: making .venv with numpy and tiktoken" >&2
-    python3 -m venv .venv && .venv/bin/python -m pip install -q numpy tiktoken >&2 ||
+# Comparisons against the tiktoken and safetensors packages are skipped, and counted, where they cannot be had.
+if [ "$what" = test ] && ! .venv/bin/python -c 'import numpy, safetensors, tiktoken' >/dev/null 2>&1; then
+    echo "setup: making .venv with numpy, safetensors and tiktoken" >&2
+    python3 -m venv .venv && .venv/bin/python -m pip install -q numpy safetensors tiktoken >&2 ||
         echo "setup: .venv could not be filled; the tests that need it are skipped" >&2
 fi
 

@@ -267,7 +267,9 @@ const k3_tensor_info *k3_ckpt_role(const k3_ckpt *ckpt, k3_role role, int layer,
 
 const k3_tensor_info *k3_ckpt_scale(const k3_ckpt *ckpt, k3_role role, int layer)
 {
-    return role < K3_R_W1 && layer >= 0 && layer < ckpt->hp.n_layers ? ckpt->layout.scales[role][layer] : NULL;
+    if (role >= K3_R_W1 || layer < 0 || layer >= ckpt->hp.n_layers)
+        return NULL;
+    return ckpt->layout.scales[role][role < K3_R_INPUT_NORM ? 0 : layer];
 }
 
 const char *k3_ckpt_packed(const k3_ckpt *ckpt)

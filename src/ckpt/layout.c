@@ -329,13 +329,13 @@ static void find_missing(builder *b)
 }
 
 /* Codes without scales, scales without codes, or of another shape. */
-static void check_scales(builder *b, int role, int layer)
+static void check_scales(builder *b, const k3_st_file *files, k3_role role, int layer)
 {
     const k3_tensor_info *t = b->out->roles[role][layer], *s = b->out->scales[role][layer];
     int is_packed = t && k3_dtype_is_packed(t->dtype);
     if (!is_packed && s)
         k3_names_add(&b->contrary, "%s, scales of a tensor that is not packed", s->name);
-    if (!is_packed)
+    if (!is_packed || !is_type_right(&files[t->shard].pack, t, role))
         return;
     if (!s) {
         k3_names_add(&b->missing, "%s" K3_PACK_SCALE, t->name);
@@ -411,7 +411,7 @@ k3_status k3_layout_build(k3_layout *out, const k3_hparams *hp, k3_st_file *file
     find_missing(&b);
     for (int r = 0; r < K3_R_W1; r++)
         for (int l = 0; l < hp->n_layers; l++)
-            check_scales(&b, r, l);
+            check_scales(&b, files, (k3_role)r, l);
     return report(&b, err);
 }
 
