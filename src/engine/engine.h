@@ -5,7 +5,9 @@
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
 #include "model/forward.h"
+#include "store/budget.h"
 #include "store/experts.h"
+#include "store/stream.h"
 #include "text/vocab.h"
 
 enum { K3_MAX_SESSIONS_A_PASS = 64 };
@@ -31,6 +33,7 @@ struct k3_engine {
     const k3_hparams *hp;
     k3_vocab *vocab;  /* NULL without tiktoken.model */
     k3_config config; /* as opened; its names are these copies */
+    k3_budget budget; /* of the host's memory */
     char *backend_name, *expert_devices, *kernel_cache, *kernels;
     k3_backend_opener open_backend;
     k3_packing packing;

@@ -5,6 +5,7 @@
 #include "base/os.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A device that has done so many passes since it was opened again has come back, and may fail once more before the CPU takes over. */
@@ -15,12 +16,10 @@ const char *k3_trunk_name(k3_trunk trunk)
     return trunk == K3_TRUNK_BF16 ? "bf16" : trunk == K3_TRUNK_INT8 ? "int8" : "int4";
 }
 
-/* Bytes free for the trunk. */
-static uint64_t trunk_room(k3_engine *engine)
+/* Bytes free for the trunk on a device. */
+static uint64_t device_room(k3_engine *engine)
 {
     k3_memory_info info = {0};
-    if (!engine->be->is_device)
-        return k3_os_memory_available();
     engine->be->memory->info(engine->be, &info);
     if (!info.budget)
         return UINT64_MAX;
@@ -35,17 +34,14 @@ static k3_trunk choose_trunk(const k3_ckpt *ckpt, uint64_t available)
     return k3_weights_bytes(ckpt, K3_TRUNK_INT8) <= room ? K3_TRUNK_INT8 : K3_TRUNK_INT4;
 }
 
-static k3_status check_room(k3_engine *engine, uint64_t room, k3_error *err)
+static k3_status check_device_room(k3_engine *engine, uint64_t room, k3_error *err)
 {
     uint64_t need = k3_weights_bytes(engine->ckpt, engine->trunk);
     const char *name = k3_trunk_name(engine->trunk), *more = engine->be->more_memory;
     if (need <= room)
         return K3_OK;
-    if (engine->be->is_device)
-        return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.2f GB, %.2f GB of %s may be used; use --backend cpu, or a smaller trunk%s%s",
-                       name, (double)need * 1e-9, (double)room * 1e-9, engine->be->name, more ? "; " : "", more ? more : "");
-    return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.1f GB, %.1f GB of memory are free; use a smaller trunk (--trunk int8, int4)",
-                   name, (double)need * 1e-9, (double)room * 1e-9);
+    return k3_fail(err, K3_E_NOMEM, "the %s trunk takes %.2f GB, %.2f GB of %s may be used; use --backend cpu, or a smaller trunk%s%s",
+                   name, (double)need * 1e-9, (double)room * 1e-9, engine->be->name, more ? "; " : "", more ? more : "");
 }
 
 uint64_t k3_machine_reserved_bytes(const k3_engine *engine)
@@ -57,20 +53,28 @@ uint64_t k3_machine_reserved_bytes(const k3_engine *engine)
     return 4 * k3_state_fixed_bytes(hp) + 2 * n_mla * tokens * (uint64_t)(hp->kv_lora + hp->rope) * (engine->cache_type == K3_BF16 ? 2 : 4);
 }
 
-/* Bytes of the host's memory for experts: what is left of --ram, or of what is free less a tenth and a quarter of a gigabyte, once trunk
- * and scratch are there and the sessions' share is put by. */
-static uint64_t expert_ram(const k3_engine *engine)
+/* The host's memory: trunk, passes and conversations lie there unless a device has them. Rows a pass that nobody chose are fewer where
+ * their scratch would take more than an eighth. */
+static k3_status plan_memory(k3_engine *engine, int is_device, uint64_t available, k3_error *err)
 {
-    k3_memory_info info = {0};
-    uint64_t free = k3_os_memory_available(), spare = free / 10 + ((uint64_t)1 << 28), keep = 0;
-    if (!engine->be->is_device) {
-        engine->be->memory->info(engine->be, &info);
-        keep = k3_machine_reserved_bytes(engine);
-    }
-    uint64_t room = free > spare ? free - spare : 0, wish = engine->config.ram > info.used ? engine->config.ram - info.used : 0;
-    if (engine->config.ram && wish < room)
-        room = wish;
-    return room > keep ? room - keep : 0;
+    const k3_hparams *hp = engine->hp;
+    k3_trunk_sizes *sizes = is_device ? NULL : calloc(1, sizeof *sizes);
+    k3_budget_facts facts = {.available = available, .ram = engine->config.ram, .trunk = sizes, .n_experts_now = hp->top_k};
+    if (!is_device && !sizes)
+        return k3_fail(err, K3_E_NOMEM, "engine: out of memory");
+    uint64_t most = facts.ram && facts.ram < available ? facts.ram : available;
+    while (!is_device && !engine->config.chunk_rows && engine->chunk_rows > 16 && k3_forward_bytes(hp, engine->chunk_rows) > most / 8)
+        engine->chunk_rows /= 2;
+    for (int l = 0; l < hp->n_layers; l++)
+        facts.n_experts += hp->is_moe[l] ? hp->n_experts : 0;
+    facts.expert_slot = facts.n_experts ? k3_stream_slot_bytes(engine->ckpt) : 0;
+    facts.scratch = is_device ? 0 : k3_forward_bytes(hp, engine->chunk_rows);
+    facts.sessions = is_device ? 0 : k3_machine_reserved_bytes(engine);
+    k3_status status = is_device ? K3_OK : k3_weights_measure(sizes, engine->ckpt, engine->trunk, err);
+    if (status == K3_OK)
+        status = k3_budget_make(&engine->budget, &facts, err);
+    free(sizes);
+    return status;
 }
 
 static void describe(k3_engine *engine)
@@ -86,9 +90,10 @@ static void describe(k3_engine *engine)
     int here = k3_experts_room(engine->experts);
     snprintf(where, sizeof where, here < all ? "from disk, memory for %d of %d" : "in memory once read (%d of %d)", here, all);
     if (n_tiers > 1 && slots == all)
-        snprintf(where, sizeof where, "all in device memory");
+        snprintf(where, sizeof where, "%d of %d in device memory", resident, all);
     else if (n_tiers > 1)
-        snprintf(where + strlen(where), sizeof where - strlen(where), ", %d of them in device memory, room there for %d", resident, slots);
+        snprintf(where + strlen(where), sizeof where - strlen(where), ", %d of %d in device memory, room there for %d", resident, all,
+                 slots);
     if (engine->be->is_device)
         snprintf(memory, sizeof memory, ", device memory %.2f of %.2f GB", (double)info.used * 1e-9, (double)info.budget * 1e-9);
     const char *note = engine->note;
@@ -125,15 +130,19 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     engine->was_device = engine->be->is_device;
     if (*note)
         memcpy(engine->note, note, sizeof note);
-    uint64_t room = trunk_room(engine);
-    choose(engine, room);
-    K3_TRY(check_room(engine, room, err));
-    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, 0, c->threads, c->progress, c->user, err));
+    int is_device = engine->be->is_device;
+    uint64_t available = k3_os_memory_available(), room = is_device ? device_room(engine) : available;
+    choose(engine, c->ram && c->ram < room && !is_device ? c->ram : room);
+    if (is_device)
+        K3_TRY(check_device_room(engine, room, err));
+    K3_TRY(plan_memory(engine, is_device, available, err));
+    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, engine->budget.trunk, c->threads, c->progress,
+                           c->user, err));
     k3_experts_config experts = {engine->open_backend, backend, devices};
     K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, &experts, err));
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
-    K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), expert_ram(engine), c->progress, c->user, err));
+    K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), engine->budget.experts, c->progress, c->user, err));
     /* What devices did to test their kernels is no work of the model's. */
     int n_tiers = 0, i_main = 0;
     const k3_tier *tiers = k3_experts_tiers(engine->experts, &n_tiers, &i_main);

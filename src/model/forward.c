@@ -12,6 +12,9 @@ enum { MAX_BUFFERS = 96 };
 
 static k3_status new_on(k3_forward *f, k3_backend *be, k3_ref *out, uint64_t bytes, const char *what, k3_error *err)
 {
+    f->bytes += bytes;
+    if (!be) /* it is measured only */
+        return K3_OK;
     k3_buf *buf = be->memory->alloc(be, bytes, what);
     if (!buf) {
         k3_status status = be->sync(be, err);
@@ -72,6 +75,14 @@ static k3_status new_tier_scratch(k3_forward *f, k3_error *err)
             return k3_fail(err, K3_E_NOMEM, "scratch: no memory for %llu bytes", (unsigned long long)slots);
     }
     return K3_OK;
+}
+
+uint64_t k3_forward_bytes(const k3_hparams *hp, int max_rows)
+{
+    k3_forward f = {.hp = hp, .max_rows = max_rows};
+    uint64_t rows = 4 * (uint64_t)max_rows * (uint64_t)(hp->latent ? hp->latent : hp->hidden);
+    (void)new_scratch(&f, NULL);
+    return f.bytes + (hp->top_k ? k3_moe_latent_at(max_rows, hp->top_k) + rows * (uint64_t)(hp->top_k + 1) : 0);
 }
 
 k3_status k3_forward_open(k3_forward **out, const k3_weights *weights, k3_experts *experts, k3_type cache_type, int max_rows, int max_spans,

@@ -30,6 +30,8 @@ typedef struct k3_forward k3_forward;
 k3_status k3_forward_open(k3_forward **out, const k3_weights *weights, k3_experts *experts, k3_type cache_type, int max_rows, int max_spans,
                           k3_error *err);
 void k3_forward_close(k3_forward *forward);
+/* Bytes that it takes of the main backend's memory for passes of at most max_rows rows. */
+uint64_t k3_forward_bytes(const k3_hparams *hp, int max_rows);
 
 /* Runs a pass and lengthens the states. The caller has checked ids against the vocabulary and reserved the states. After an error the
  * contents of the states are undefined; their lengths are unchanged. */

@@ -20,6 +20,7 @@ struct k3_forward {
     k3_tier *tiers; /* [n_tiers]: who computes experts; the main backend is one of them */
     int n_tiers, i_main;
     k3_mla_dims mla_dims;
+    uint64_t bytes; /* of scratch */
     int max_rows, max_spans;
 
     /* This pass. */

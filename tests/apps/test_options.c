@@ -19,7 +19,7 @@ static void an_unknown_option_is_named_with_its_nearest(void **state)
     check_usage(RUN("run", TINY, "--temperature", "0"), "k3 run: unknown option --temperature; did you mean --temp?\n");
     check_usage(RUN("run", TINY, "--print_ids"), "k3 run: unknown option --print_ids; did you mean --print-ids?\n");
     check_usage(RUN("eval", TINY, "--zzzzzzzz"), "k3 eval: unknown option --zzzzzzzz; `k3 eval --help` lists them\n");
-    check_usage(RUN("eval", TINY, "--temp", "0"), "k3 eval: unknown option --temp; `k3 eval --help` lists them\n");
+    check_usage(RUN("eval", TINY, "--temperature", "0"), "k3 eval: unknown option --temperature; `k3 eval --help` lists them\n");
 }
 
 static void an_unknown_verb_is_named_with_its_nearest(void **state)
