@@ -34,7 +34,7 @@ for shader in src/backend/gpu/glsl/*.comp; do
         echo "$shader: float atomics"
         bad=1
     fi
-    if awk '$3 == "OpSpecConstant" { spec[$1] = 1 } $3 == "OpTypeArray" && $5 in spec { bad = 1 } END { exit !bad }' "$out/$name.txt"; then
+    if awk '$3 ~ /^OpSpecConstant/ { spec[$1] = 1 } $3 == "OpTypeArray" && $5 in spec { bad = 1 } END { exit !bad }' "$out/$name.txt"; then
         echo "$shader: an array sized by a specialization constant"
         bad=1
     fi

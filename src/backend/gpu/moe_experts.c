@@ -172,7 +172,7 @@ static float cap(float b2)
 
 /* ---- pair by pair ---------------------------------------------------------------------------------------------- */
 
-/* x of two pairs lies in shared memory. */
+/* x of two pairs lies in shared memory, which is made for MOST_COLS. */
 static int fits_by_pair(const k3_moe *moe)
 {
     enum { MOST_COLS = 3616 }; /* 32 times MOST_UNITS of glsl/moe_experts.glsl */
