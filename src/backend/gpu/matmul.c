@@ -3,9 +3,23 @@
 
 #include <math.h>
 
-enum { MAX_PROJ = 16, FEW = 8, TILE_ROWS = 64, TILE_T = 16, MATRIX_ROWS = 64, MATRIX_T = 32, MATRIX_DEPTH = 64, MAX_SPLITS = 8 };
+enum {
+    MAX_PROJ = 16,
+    FEW = 8,
+    FEW_F16 = 2,
+    MOST_BLOCK_F16 = 4,
+    SHORT_F16 = 224,
+    MOST_F16 = 384,
+    MOST_TWO_F16 = 448,
+    TILE_ROWS = 64,
+    TILE_T = 16,
+    MATRIX_ROWS = 64,
+    MATRIX_T = 32,
+    MATRIX_DEPTH = 64,
+    MAX_SPLITS = 8
+};
 
-typedef enum kind { BY_ROWS, BY_TILES, BY_MATRIX } kind;
+typedef enum kind { BY_ROWS, BY_ROWS_F16, BY_TILES, BY_MATRIX } kind;
 
 /* Projections of one type that one kernel makes in one dispatch. */
 typedef struct group {
@@ -45,11 +59,26 @@ static int on(k3_ref ref, int bytes)
     return !ref.buf || k3_gpu_piece(ref, &left) % (uint64_t)bytes == 0;
 }
 
+/* Whether the kernel for few rows in f16 can make it: rows from one piece of memory, the scales of 4 blocks in a word, a subgroup's lanes
+ * always busy. FEW_F16 and the like are the kernel's. */
+static int fits_f16(const call *c, const k3_mat *w)
+{
+    uint64_t data_left, scale_left, blocks = (uint64_t)(c->cols / 32) * (uint64_t)w->rows;
+    int units = c->cols / 32;
+    if (!c->limits->f16 || c->limits->invocations < 512 || w->type != K3_MXFP4 || c->T * units > (c->T == 1 ? MOST_F16 : MOST_TWO_F16) ||
+        c->T > FEW_F16 || c->cols % 128 || units % (int)c->limits->subgroup || w->rows < MOST_BLOCK_F16)
+        return 0;
+    k3_gpu_piece(w->data, &data_left);
+    return k3_gpu_piece(w->scale, &scale_left) % 4 == 0 && data_left >= 16 * blocks && scale_left >= blocks;
+}
+
 /* The kernels for few rows and on matrix units read aligned vectors, and columns that are whole ones; scales are words, or bytes anywhere.
  * A matrix stored in f32 asks for f32 products. */
 static kind kind_of(const call *c, const k3_mat *w)
 {
     int aligned = on(c->x, 16) && on(w->data, 16) && (w->type == K3_MXFP4 || on(w->scale, 4));
+    if (aligned && fits_f16(c, w))
+        return BY_ROWS_F16;
     if (aligned && c->T <= FEW && c->cols % columns_of_a_unit(w->type) == 0)
         return BY_ROWS;
     if (aligned && c->T > FEW && k3_gpu_has_matrix(c->limits, K3_GPU_MATMUL) && c->cols % MATRIX_DEPTH == 0 && w->type != K3_F32)
@@ -208,6 +237,23 @@ static void by_rows(call *c, const group *g)
     k3_gpu_dispatch(c->gpu, K3_GPU_SHADER_matmul_rows, spec, 5, &args, sizeof args, groups < at_once ? groups : at_once, 1, 1);
 }
 
+/* Where x is short, a workgroup of 512 a core, which leaves place for one of the next launch, or two where rows are many. Else a larger
+ * one, for which less is gained. */
+static void by_rows_f16(call *c, const group *g)
+{
+    uint32_t lanes = c->limits->subgroup, units = (uint32_t)c->cols / 32, is_short = c->T == 1 && units <= SHORT_F16;
+    uint32_t threads = is_short || c->limits->invocations < 1024 ? 512 : 1024, subgroups = c->limits->cores * threads / lanes;
+    uint32_t per_core = is_short && (uint32_t)g->rows > subgroups * MOST_BLOCK_F16 ? 2 : 1;
+    uint32_t a_block = rows_of_a_block((uint64_t)g->rows, per_core * subgroups, c->T == 1 ? MOST_BLOCK_F16 : 3);
+    struct k3_matmul_args args = table(c, g, a_block);
+    args.x = read_x(c);
+    uint32_t spec[] = {(uint32_t)c->T, a_block, units, threads};
+    uint64_t groups = k3_gpu_groups((uint64_t)args.blocks * lanes, threads), at_once = per_core * c->limits->cores;
+    k3_gpu_shader shader = is_short ? K3_GPU_SHADER_matmul_rows_f16 : K3_GPU_SHADER_matmul_rows_f16_wide;
+    k3_gpu_dispatch(c->gpu, c->T == 2 ? K3_GPU_SHADER_matmul_rows_f16_two : shader, spec, 4, &args, sizeof args,
+                    groups < at_once ? groups : at_once, 1, 1);
+}
+
 static void by_tiles(call *c, const group *g)
 {
     struct k3_matmul_args args = table(c, g, TILE_ROWS);
@@ -296,6 +342,8 @@ void k3_gpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, in
             by_matrix(&c, g);
         if (g->kind == BY_ROWS)
             by_rows(&c, g);
+        if (g->kind == BY_ROWS_F16)
+            by_rows_f16(&c, g);
         if (g->kind == BY_TILES)
             by_tiles(&c, g);
     }
