@@ -18,6 +18,23 @@ typedef struct k3_convert_job {
     _Atomic int is_not_finite;
 } k3_convert_job;
 
+/* Whether n bf16 or f32 values are numbers: an exponent of all ones is none. */
+static int are_finite(const char *src, k3_dtype stored, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; stored == K3_DT_F32 && i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, src + 4 * i, 4);
+        bad |= (bits & 0x7f800000) == 0x7f800000;
+    }
+    for (size_t i = 0; stored == K3_DT_BF16 && i < n; i++) {
+        uint16_t bits;
+        memcpy(&bits, src + 2 * i, 2);
+        bad |= (bits & 0x7f80) == 0x7f80;
+    }
+    return !bad;
+}
+
 static void convert_rows(void *arg, int64_t first, int64_t last, int thread)
 {
     k3_convert_job *job = arg;
@@ -25,6 +42,12 @@ static void convert_rows(void *arg, int64_t first, int64_t last, int thread)
     float *row = job->converter->rows + thread * job->converter->most_cols;
     for (int64_t r = first; r < last; r++) {
         const char *src = job->raw + (size_t)r * job->raw_bytes;
+        if (!are_finite(src, job->stored, cols)) {
+            job->is_not_finite = 1;
+            continue;
+        }
+        if (!job->codes)
+            continue;
         if (job->stored == K3_DT_F32)
             memcpy(row, src, cols * 4);
         else
@@ -33,14 +56,7 @@ static void convert_rows(void *arg, int64_t first, int64_t last, int thread)
                 memcpy(&b, src + 2 * i, 2);
                 row[i] = k3_bf16_value(b);
             }
-        int bad = 0;
-        for (size_t i = 0; i < cols; i++)
-            bad |= !isfinite(row[i]);
-        if (bad)
-            job->is_not_finite = 1;
-        else if (job->codes)
-            k3_quantize_row(job->codes + (size_t)r * job->code_bytes, job->scales + (size_t)r * job->scale_bytes, row, job->type,
-                            job->cols);
+        k3_quantize_row(job->codes + (size_t)r * job->code_bytes, job->scales + (size_t)r * job->scale_bytes, row, job->type, job->cols);
     }
 }
 

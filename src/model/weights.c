@@ -487,11 +487,11 @@ static void later_layer(k3_loader *ld, int layer)
     ld->items[ld->n_items++] = (k3_trunk_item){layer, ld->n_parts, kept};
 }
 
-static k3_status open_stream(k3_loader *ld, int n_slots, k3_error *err)
+static k3_status open_stream(k3_loader *ld, k3_error *err)
 {
     k3_late *late = ld->w->late;
     int n = late->n_blocks;
-    k3_trunk_config config = {ld->ckpt, late->be, ld->items + n, ld->items, ld->n_items - n, n, n_slots, k3_late_take, late};
+    k3_trunk_config config = {ld->ckpt, late->be, ld->items + n, ld->items, ld->n_items - n, n, k3_late_take, late};
     if (!ld->n_items)
         return K3_OK;
     K3_TRY(k3_trunk_open(&late->stream, &config, err));
@@ -563,7 +563,7 @@ static k3_status load(k3_loader *ld, uint64_t budget, int threads, k3_error *err
     if (status == K3_OK && w->late) {
         w->late->converter = converter;
         converter = (k3_converter){0};
-        status = open_stream(ld, plan.n_slots, err);
+        status = open_stream(ld, err);
     }
     k3_converter_close(&converter);
     free(ld->items);

@@ -32,11 +32,12 @@ typedef struct k3_slot {
     uint64_t lead[MOST_RUNS]; /* where in its room each run begins */
 } k3_slot;
 
-/* Reads are numbered on and on: read s is item s % n_items, in slot s % n_slots. n_free <= n_used <= n_read <= n_free + n_slots. */
+/* Reads are numbered on and on: read s is item s % n_items, in slot s % K3_TRUNK_SLOTS.
+ * n_free <= n_used <= n_read <= n_free + K3_TRUNK_SLOTS. */
 typedef struct k3_lane {
     k3_item *items;
-    int n_items, n_slots;
-    k3_slot slots[K3_TRUNK_MOST_SLOTS];
+    int n_items;
+    k3_slot slots[K3_TRUNK_SLOTS];
     char *memory; /* slots, then what is converted */
     k3_buf *buf;  /* over it */
     uint64_t slot_bytes, bytes;
@@ -142,7 +143,7 @@ static k3_status take_item(k3_trunk_stream *s, k3_item *item, const k3_trunk_ite
     return K3_OK;
 }
 
-static k3_status open_lane(k3_trunk_stream *s, k3_lane *lane, const k3_trunk_item *items, int n, int n_slots, k3_error *err)
+static k3_status open_lane(k3_trunk_stream *s, k3_lane *lane, const k3_trunk_item *items, int n, k3_error *err)
 {
     uint64_t made = 0;
     if (!n)
@@ -151,18 +152,16 @@ static k3_status open_lane(k3_trunk_stream *s, k3_lane *lane, const k3_trunk_ite
     if (!lane->items)
         return k3_fail(err, K3_E_NOMEM, "ring of layers: out of memory");
     lane->n_items = n;
-    lane->n_slots = n_slots;
     for (int i = 0; i < n; i++) {
         K3_TRY(take_item(s, &lane->items[i], &items[i], err));
         uint64_t room = k3_trunk_room(lane->items[i].parts, items[i].n_parts), one = k3_trunk_made(items[i].parts, items[i].n_parts);
         lane->slot_bytes = room > lane->slot_bytes ? room : lane->slot_bytes;
         made = one > made ? one : made;
     }
-    lane->bytes = lane->slot_bytes * (uint64_t)n_slots + made;
+    lane->bytes = lane->slot_bytes * K3_TRUNK_SLOTS + made;
     void *at = mmap(NULL, (size_t)lane->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
-        return k3_fail(err, K3_E_NOMEM, "%d slots of a ring of layers: no memory for %llu bytes: %s", n_slots,
-                       (unsigned long long)lane->bytes, strerror(errno));
+        return k3_fail(err, K3_E_NOMEM, "ring of layers: no memory for %llu bytes: %s", (unsigned long long)lane->bytes, strerror(errno));
     lane->memory = at;
 #ifdef MADV_HUGEPAGE
     (void)madvise(at, (size_t)lane->bytes, MADV_HUGEPAGE);
@@ -170,7 +169,7 @@ static k3_status open_lane(k3_trunk_stream *s, k3_lane *lane, const k3_trunk_ite
     lane->buf = s->config.be->memory->wrap(s->config.be, at, lane->bytes, "streamed layers");
     if (!lane->buf)
         return s->config.be->sync(s->config.be, err);
-    k3_io_add_memory(s->io, at, lane->slot_bytes * (uint64_t)n_slots);
+    k3_io_add_memory(s->io, at, lane->slot_bytes * K3_TRUNK_SLOTS);
     return K3_OK;
 }
 
@@ -184,8 +183,8 @@ static k3_status open_all(k3_trunk_stream *s, k3_error *err)
     for (int i = 0; i < n_shards; i++)
         s->files[i] = -1;
     K3_TRY(k3_io_open(&s->io, &(k3_io_config){K3_IO_AUTO, 0, 0}, err));
-    K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_LAYERS], c->layers, c->n_layers, c->n_slots, err));
-    K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_HEAD], c->head, c->n_blocks, K3_TRUNK_HEAD_SLOTS, err));
+    K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_LAYERS], c->layers, c->n_layers, err));
+    K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_HEAD], c->head, c->n_blocks, err));
     return k3_trunk_begin(s, 0, err);
 }
 
@@ -236,17 +235,17 @@ static k3_item *item_at(const k3_lane *lane, uint64_t number)
 
 static k3_slot *slot_at(k3_lane *lane, uint64_t number)
 {
-    return &lane->slots[number % (uint64_t)lane->n_slots];
+    return &lane->slots[number % K3_TRUNK_SLOTS];
 }
 
 static char *memory_at(const k3_lane *lane, uint64_t number)
 {
-    return lane->memory + number % (uint64_t)lane->n_slots * lane->slot_bytes;
+    return lane->memory + number % K3_TRUNK_SLOTS * lane->slot_bytes;
 }
 
 static int may_read(const k3_lane *lane)
 {
-    return lane->n_read < lane->end && lane->n_read - lane->n_free < (uint64_t)lane->n_slots;
+    return lane->n_items && lane->n_read < lane->end && lane->n_read - lane->n_free < K3_TRUNK_SLOTS;
 }
 
 static k3_status start_read(k3_trunk_stream *s, int i_lane, k3_error *err)
@@ -260,7 +259,7 @@ static k3_status start_read(k3_trunk_stream *s, int i_lane, k3_error *err)
                                 .offset = item->runs[i].offset,
                                 .bytes = item->runs[i].bytes,
                                 .dst = memory_at(lane, lane->n_read) + item->runs[i].at,
-                                .tag = (uint64_t)(i_lane * K3_TRUNK_MOST_SLOTS + (int)(slot - lane->slots))};
+                                .tag = (uint64_t)(i_lane * K3_TRUNK_SLOTS + (int)(slot - lane->slots))};
     K3_TRY(k3_io_submit(s->io, reads, item->n_runs, err));
     slot->n_missing = item->n_runs;
     slot->status = K3_OK;
@@ -295,7 +294,7 @@ static void collect(k3_trunk_stream *s, int block)
     k3_io_done done[COLLECT];
     int n = k3_io_collect(s->io, done, COLLECT, block);
     for (int i = 0; i < n; i++) {
-        k3_slot *slot = &s->lanes[done[i].tag / K3_TRUNK_MOST_SLOTS].slots[done[i].tag % K3_TRUNK_MOST_SLOTS];
+        k3_slot *slot = &s->lanes[done[i].tag / K3_TRUNK_SLOTS].slots[done[i].tag % K3_TRUNK_SLOTS];
         slot->n_missing--;
         if (done[i].status != K3_OK && slot->status == K3_OK) {
             slot->status = done[i].status;
@@ -339,7 +338,7 @@ k3_status k3_trunk_begin(k3_trunk_stream *s, int wants_head, k3_error *err)
 /* Sets the places of an item's matrices: in its slot, or where they are converted to. */
 static k3_status place_parts(k3_trunk_stream *s, k3_lane *lane, k3_item *item, const k3_slot *slot, k3_error *err)
 {
-    uint64_t base = (uint64_t)(memory_at(lane, lane->n_used) - lane->memory), made = lane->slot_bytes * (uint64_t)lane->n_slots;
+    uint64_t base = (uint64_t)(memory_at(lane, lane->n_used) - lane->memory), made = lane->slot_bytes * K3_TRUNK_SLOTS;
     for (int i = 0; i < item->n_parts; i++) {
         const k3_trunk_part *part = &item->parts[i];
         const k3_run_of_parts *run = &item->runs[item->run_of[i]];

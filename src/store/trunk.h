@@ -26,13 +26,13 @@ typedef struct k3_trunk_sizes {
 
 typedef struct k3_trunk_plan {
     int n_pinned; /* layers 0 .. n_pinned-1 stay in memory */
-    int n_slots;  /* of the ring of the others; 0: there are none */
     int has_head, has_embed;
     uint64_t bytes;       /* of memory */
     uint64_t token_bytes; /* read a pass that wants logits */
 } k3_trunk_plan;
 
-enum { K3_TRUNK_LEAST_SLOTS = 2, K3_TRUNK_MOST_SLOTS = 4, K3_TRUNK_HEAD_SLOTS = 2 };
+/* Of a ring: one item is computed while the next is read. More would be paid for with layers that could stay in memory. */
+enum { K3_TRUNK_SLOTS = 2 };
 
 /* The plan within `budget` bytes that reads least; the embedding, of which a pass reads some rows only, is kept last. 0: the budget is
  * below what the smallest plan takes, which is then the plan. */
@@ -61,7 +61,7 @@ typedef struct k3_trunk_config {
     k3_backend *be;              /* computes in the host's memory */
     const k3_trunk_item *layers; /* in order; copied, parts included */
     const k3_trunk_item *head;   /* blocks in order */
-    int n_layers, n_blocks, n_slots;
+    int n_layers, n_blocks;
     /* Converts a part's rows at `raw` to the places of its matrix, or looks at those that need no conversion when they come for the first
      * time. K3_E_FORMAT: a value is not finite. */
     k3_status (*take)(void *user, const k3_trunk_part *part, const void *raw, k3_error *err);
