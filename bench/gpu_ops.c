@@ -108,7 +108,8 @@ static void print_table(const bench *b)
 {
     printf("%s\n%d rounds, medians. Microseconds a call: between the device's time stamps; by the clock, one after another; by the clock, "
            "free to\n"
-           "overlap; of the clock's, the host's part. Bytes and their share of the copy's from the first of these that there is.\n"
+           "overlap, from the submission on; of those one after another, the host's part. Bytes and their share of the copy's from the "
+           "first\nof these that there is.\n"
            "copy: %.1f GB/s, read and written\n\n",
            b->device, b->options->rounds, b->copy_rate * 1e-9);
     printf("%-12s %-44s %10s %10s %10s %8s %10s %9s %7s %9s\n", "operation", "shape", "device", "clock", "overlap", "host", "MB", "GB/s",
