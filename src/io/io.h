@@ -69,6 +69,8 @@ static inline uint64_t k3_io_room(uint64_t bytes)
     return (bytes + 2 * K3_IO_ALIGN - 1) / K3_IO_ALIGN * K3_IO_ALIGN + K3_IO_ALIGN;
 }
 
+/* Memory for n reads that are not collected yet, so that submitting them takes none. */
+k3_status k3_io_reserve(k3_io *io, int n, k3_error *err);
 /* Queues n reads in the order given (the caller sorts by place) and starts what the depth allows; never waits. reads[i].lead is filled. */
 k3_status k3_io_submit(k3_io *io, k3_io_read *reads, int n, k3_error *err);
 /* Starts what waits and collects what is finished, at most max. With `block` and something in flight or waiting it returns at least one. */

@@ -168,6 +168,14 @@ static k3_status reserve(k3_io *io, int n, k3_error *err)
     return K3_OK;
 }
 
+k3_status k3_io_reserve(k3_io *io, int n, k3_error *err)
+{
+    pthread_mutex_lock(io->lock);
+    k3_status status = reserve(io, n, err);
+    pthread_mutex_unlock(io->lock);
+    return status;
+}
+
 k3_status k3_io_submit(k3_io *io, k3_io_read *reads, int n, k3_error *err)
 {
     if (n < 0)

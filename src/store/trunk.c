@@ -173,6 +173,19 @@ static k3_status open_lane(k3_trunk_stream *s, k3_lane *lane, const k3_trunk_ite
     return K3_OK;
 }
 
+/* Reads that can be begun and not yet collected: what fills all slots. */
+static int most_reads(const k3_trunk_stream *s)
+{
+    int n = 0;
+    for (int i = 0; i < K3_TRUNK_LANES; i++) {
+        int most = 0;
+        for (int k = 0; k < s->lanes[i].n_items; k++)
+            most = s->lanes[i].items[k].n_runs > most ? s->lanes[i].items[k].n_runs : most;
+        n += most * K3_TRUNK_SLOTS;
+    }
+    return n;
+}
+
 static k3_status open_all(k3_trunk_stream *s, k3_error *err)
 {
     const k3_trunk_config *c = &s->config;
@@ -185,6 +198,7 @@ static k3_status open_all(k3_trunk_stream *s, k3_error *err)
     K3_TRY(k3_io_open(&s->io, &(k3_io_config){K3_IO_AUTO, 0, 0}, err));
     K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_LAYERS], c->layers, c->n_layers, err));
     K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_HEAD], c->head, c->n_blocks, err));
+    K3_TRY(k3_io_reserve(s->io, most_reads(s), err));
     return k3_trunk_begin(s, 0, err);
 }
 
