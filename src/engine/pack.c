@@ -33,6 +33,7 @@ typedef struct packer {
     uint64_t total, written, verified; /* bytes of shards, in this run */
     k3_buffer index;
     unsigned char *is_there;            /* [n_shards] */
+    int only_looks;                     /* files beside the weights are not copied yet */
     char *raw, *codes, *scales, *again; /* again: what was written, read back */
     uint64_t raw_bytes, codes_bytes, scales_bytes;
 
@@ -292,7 +293,7 @@ static k3_status put_file(packer *p, const char *name, const char *bytes, size_t
 {
     int found = 0;
     K3_TRY(find(p, &found, name, bytes, n, n, err));
-    if (found)
+    if (found || p->only_looks)
         return K3_OK;
     K3_TRY(open_part(p, name, err));
     k3_status status = write_all(p, p->fd, p->part, bytes, n, 0, err);
@@ -404,6 +405,9 @@ static k3_status pack(packer *p, k3_error *err)
         return k3_fail(err, K3_E_NOMEM, "pack: out of memory");
     K3_TRY(k3_converter_open(&p->converter, 0, p->source.most_cols, err));
     K3_TRY(survey(p, err));
+    p->only_looks = 1;
+    K3_TRY(copy_files(p, err));
+    p->only_looks = 0;
     K3_TRY(check_space(p, err));
     for (int i = 0; i < p->source.n_shards; i++) {
         pack_shard shard;

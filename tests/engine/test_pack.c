@@ -329,6 +329,7 @@ static void what_is_there_is_not_written_over(void **state)
         assert_int_equal(n, 6);
         assert_memory_equal(text, "theirs", 6);
         free(text);
+        assert_false(pack_exists(folder, "model-00001-of-00014.safetensors"));
     }
     /* Another trunk, and another model of the same shape. */
     pack_model(pack_tiny, pack_in_base("taken"), "int8");
