@@ -36,6 +36,9 @@ const kernel_job kernel_jobs[] = {
     {"matmul", {.T = 8, .a = 960, .b = 6, .type = K3_INT8}, 0, {0}},
     {"matmul", {.T = 9, .a = 128, .b = 66, .type = K3_INT4}, 0, {0}},
     {"matmul", {.T = 9, .a = 1088, .b = 40, .type = K3_BF16}, 0, {0}},
+    {"matmul", {.T = 1, .a = 1024, .b = 70, .type = K3_MXFP4}, 0, {0}},
+    {"matmul", {.T = 1, .a = 8192, .b = 20, .type = K3_MXFP4}, 0, {0}},
+    {"matmul", {.T = 2, .a = 1024, .b = 70, .type = K3_MXFP4}, 0, {0}},
     {"sample", {.T = 4, .a = 2100}, 0, {0}},
     {"copy", {.T = 1, .a = 32779}, 0, {0}},
 };
@@ -142,8 +145,9 @@ static double tolerance_of(const kernel_job *j, k3_backend *be)
     const job_op *op = op_of(j);
     const char *kernels = be->describe(be);
     int experts = strcmp(j->op, "moe_experts") == 0 && strstr(kernels, "f16");
+    int mxfp4 = strcmp(op->name, "matmul") == 0 && j->shape.type == K3_MXFP4 && strstr(kernels, "f16");
     int matrices = (op->by_type || op->chunked) && strcmp(j->op, "embed") != 0 && strstr(kernels, "f16 matrix");
-    return experts || matrices ? half_tolerance : device_slack * op->tolerance;
+    return experts || mxfp4 || matrices ? half_tolerance : device_slack * op->tolerance;
 }
 
 job_result cpu_result_of(const kernel_job *j)
