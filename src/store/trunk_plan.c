@@ -24,6 +24,15 @@ static k3_trunk_plan plan_of(const k3_trunk_sizes *sizes, int n_pinned, int has_
     return plan;
 }
 
+/* The head is read at the end of a pass, when little is left to compute meanwhile: it counts a layer more than its bytes. */
+static uint64_t cost_of(const k3_trunk_plan *plan, const k3_trunk_sizes *sizes)
+{
+    uint64_t most = 0;
+    for (int l = 0; l < sizes->n_layers; l++)
+        most = sizes->layers[l].stored > most ? sizes->layers[l].stored : most;
+    return plan->token_bytes + (plan->has_head ? 0 : most);
+}
+
 int k3_trunk_make_plan(k3_trunk_plan *plan, const k3_trunk_sizes *sizes, uint64_t budget)
 {
     *plan = plan_of(sizes, 0, 0, 0);
@@ -32,9 +41,8 @@ int k3_trunk_make_plan(k3_trunk_plan *plan, const k3_trunk_sizes *sizes, uint64_
     for (int n_pinned = 0; n_pinned <= sizes->n_layers; n_pinned++)
         for (int kept = 0; kept < 4; kept++) {
             k3_trunk_plan one = plan_of(sizes, n_pinned, kept & 1, kept >> 1);
-            if (one.bytes > budget || one.token_bytes > plan->token_bytes)
-                continue;
-            if (one.token_bytes < plan->token_bytes || one.has_embed > plan->has_embed)
+            uint64_t cost = cost_of(&one, sizes), best = cost_of(plan, sizes);
+            if (one.bytes <= budget && (cost < best || (cost == best && one.has_embed > plan->has_embed)))
                 *plan = one;
         }
     return 1;
