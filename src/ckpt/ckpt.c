@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/os.h"
@@ -290,6 +291,16 @@ const char *k3_ckpt_shard_path(const k3_ckpt *ckpt, int shard)
 int k3_ckpt_shard_fd(const k3_ckpt *ckpt, int shard)
 {
     return ckpt->fds[shard];
+}
+
+k3_status k3_ckpt_check_shard(const k3_ckpt *ckpt, int shard, k3_error *err)
+{
+    struct stat now, then;
+    if (stat(ckpt->paths[shard], &now) || fstat(ckpt->fds[shard], &then))
+        return k3_fail(err, K3_E_IO, "%s: %s", ckpt->paths[shard], strerror(errno));
+    if (now.st_dev != then.st_dev || now.st_ino != then.st_ino)
+        return k3_fail(err, K3_E_IO, "%s: another file has taken its place since the model was opened", ckpt->paths[shard]);
+    return K3_OK;
 }
 
 uint64_t k3_ckpt_shard_bytes(const k3_ckpt *ckpt, int shard)

@@ -109,6 +109,8 @@ const char *k3_ckpt_packed(const k3_ckpt *ckpt);
 int k3_ckpt_n_shards(const k3_ckpt *ckpt);
 const char *k3_ckpt_shard_path(const k3_ckpt *ckpt, int shard);
 int k3_ckpt_shard_fd(const k3_ckpt *ckpt, int shard); /* open for reading as long as the checkpoint is */
+/* K3_E_IO if another file has taken the shard's place since the model was opened: to be asked by who has opened the path anew. */
+k3_status k3_ckpt_check_shard(const k3_ckpt *ckpt, int shard, k3_error *err);
 uint64_t k3_ckpt_shard_bytes(const k3_ckpt *ckpt, int shard);
 
 /* Reads n bytes of the tensor from byte `at` of its data. Handles short reads and EINTR. Thread-safe. */

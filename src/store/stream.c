@@ -110,8 +110,10 @@ static k3_status add_files(k3_stream *s, k3_error *err)
             if (!n)
                 return k3_fail(err, K3_E_NOT_FOUND, "layer %d expert %d: no MXFP4 tensors", l, id);
             for (int i = 0; i < n; i++)
-                if (s->files[parts[i].shard] < 0)
+                if (s->files[parts[i].shard] < 0) {
                     K3_TRY(k3_io_add_file(s->io, &s->files[parts[i].shard], k3_ckpt_shard_path(s->ckpt, parts[i].shard), err));
+                    K3_TRY(k3_ckpt_check_shard(s->ckpt, parts[i].shard, err));
+                }
         }
     return K3_OK;
 }

@@ -136,8 +136,10 @@ static k3_status take_item(k3_trunk_stream *s, k3_item *item, const k3_trunk_ite
     item->n_runs = runs_of(item->runs, item->run_of, item->parts, item->n_parts);
     for (int i = 0; i < item->n_runs; i++) {
         int *file = &s->files[item->runs[i].shard];
-        if (*file < 0)
+        if (*file < 0) {
             K3_TRY(k3_io_add_file(s->io, file, k3_ckpt_shard_path(s->config.ckpt, item->runs[i].shard), err));
+            K3_TRY(k3_ckpt_check_shard(s->config.ckpt, item->runs[i].shard, err));
+        }
         item->runs[i].file = *file;
     }
     return K3_OK;

@@ -342,6 +342,47 @@ static void a_cut_shard_fails_by_name_and_is_gone_on_from(void **state)
         }
 }
 
+/* Case G07: another file takes a shard's name. A model that runs goes on with the file that it has open; one that has only read the headers
+ * refuses to read the new one, be it for the trunk or, at their first use, for the experts. */
+static void a_replaced_shard_is_not_mixed_in(void **state)
+{
+    (void)state;
+    k3_error err;
+    machine m = open_machine(folder, kinds[0], 0);
+    uint64_t budget = budget_of(&m, kinds[0].trunk, 0);
+    run_on(&whole, &m);
+    close_machine(&m);
+    for (int is_late = 0; is_late < 2; is_late++)
+        for (int shard = 0; shard < 2; shard++) {
+            char path[300], away[320], place[] = "has taken its place";
+            size_t n;
+            m = open_machine(folder, kinds[0], is_late ? 0 : budget);
+            if (!is_late)
+                run_on(&got, &m);
+            shard_path(path, shard);
+            snprintf(away, sizeof away, "%s.away", path);
+            char *bytes = tiny_get_file(folder, strrchr(path, '/') + 1, &n);
+            assert_int_equal(rename(path, away), 0);
+            memset(bytes, 0x11, n);
+            tiny_put_file(folder, strrchr(path, '/') + 1, bytes, n);
+            free(bytes);
+            if (is_late) {
+                k3_weights *w;
+                start_run(&got, &m);
+                assert_int_equal(run_all(&got, &m, &err), K3_E_IO);
+                assert_true(strstr(err.text, place) && strstr(err.text, path));
+                end_run(&got);
+                assert_int_equal(k3_weights_load(&w, m.ckpt, m.be, K3_TRUNK_BF16, budget, 1, NULL, NULL, &err), K3_E_IO);
+                assert_true(strstr(err.text, place) && strstr(err.text, path));
+            } else {
+                run_on(&got, &m);
+                check_same();
+            }
+            close_machine(&m);
+            assert_int_equal(rename(away, path), 0);
+        }
+}
+
 /* A value that is not finite, which a resident trunk finds when it is loaded. */
 static void a_damaged_layer_is_named(void **state)
 {
@@ -465,6 +506,7 @@ int main(void)
         cmocka_unit_test(every_byte_is_read_once_a_pass),
         cmocka_unit_test(a_larger_budget_reads_less),
         cmocka_unit_test(a_cut_shard_fails_by_name_and_is_gone_on_from),
+        cmocka_unit_test(a_replaced_shard_is_not_mixed_in),
         cmocka_unit_test(a_damaged_layer_is_named),
         cmocka_unit_test(a_token_allocates_nothing),
     };
