@@ -27,11 +27,14 @@ static uint64_t device_room(k3_engine *engine)
 }
 
 /* The widest trunk that leaves a tenth of the free memory and a gigabyte for everything else; "auto" starts at int8, which reads half of
- * what bf16 reads and stays within a percent of its perplexity (docs/numerics.md). */
-static k3_trunk choose_trunk(const k3_ckpt *ckpt, uint64_t available)
+ * what bf16 reads and stays within a percent of its perplexity (docs/numerics.md). What does not fit at int4 either is read every token, as
+ * it is stored: bf16 needs no work then. */
+static k3_trunk choose_trunk(const k3_ckpt *ckpt, uint64_t available, int is_device)
 {
     uint64_t spare = available / 10 + ((uint64_t)1 << 30), room = available > spare ? available - spare : available / 2;
-    return k3_weights_bytes(ckpt, K3_TRUNK_INT8) <= room ? K3_TRUNK_INT8 : K3_TRUNK_INT4;
+    if (k3_weights_bytes(ckpt, K3_TRUNK_INT8) <= room)
+        return K3_TRUNK_INT8;
+    return is_device || k3_weights_bytes(ckpt, K3_TRUNK_INT4) <= room ? K3_TRUNK_INT4 : K3_TRUNK_BF16;
 }
 
 static k3_status check_device_room(k3_engine *engine, uint64_t room, k3_error *err)
@@ -72,9 +75,13 @@ static k3_status plan_memory(k3_engine *engine, int is_device, uint64_t availabl
     facts.sessions = is_device ? 0 : k3_machine_reserved_bytes(engine);
     k3_status status = is_device ? K3_OK : k3_weights_measure(sizes, engine->ckpt, engine->trunk, err);
     if (status == K3_OK)
-        status = k3_budget_make(&engine->budget, &facts, err);
+        status = k3_budget_make(&engine->budget, &facts, is_device ? NULL : err);
     free(sizes);
-    return status;
+    if (status == K3_OK || !is_device)
+        return status;
+    /* A device can do with the little that the CPU needs beside it. */
+    engine->budget = (k3_budget){.n_slots = hp->top_k, .experts = facts.expert_slot * (uint64_t)hp->top_k};
+    return K3_OK;
 }
 
 static void describe(k3_engine *engine)
@@ -107,7 +114,7 @@ static void describe(k3_engine *engine)
 static void choose(k3_engine *engine, uint64_t room)
 {
     if (!engine->has_trunk)
-        engine->trunk = choose_trunk(engine->ckpt, room);
+        engine->trunk = choose_trunk(engine->ckpt, room, engine->be->is_device);
     if (!engine->chunk_rows)
         engine->chunk_rows = engine->be->is_device ? K3_DEVICE_CHUNK_ROWS : K3_CHUNK_ROWS;
 }
@@ -135,6 +142,8 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     choose(engine, c->ram && c->ram < room && !is_device ? c->ram : room);
     if (is_device)
         K3_TRY(check_device_room(engine, room, err));
+    if (engine->be->shares_memory) /* the same memory, counted once */
+        available -= room < available ? room : available;
     K3_TRY(plan_memory(engine, is_device, available, err));
     K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, engine->budget.trunk, c->threads, c->progress,
                            c->user, err));

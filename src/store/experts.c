@@ -425,6 +425,18 @@ static k3_status view_files(k3_experts *x, uint64_t keep_free, int *done, k3_err
 
 /* ---- loading -------------------------------------------------------------------------------------------------------- */
 
+int k3_experts_room(const k3_experts *x)
+{
+    uint64_t one = x->n_experts ? k3_stream_slot_bytes(x->ckpt) : 1, n = x->ram / one;
+    return n > (uint64_t)x->n_experts ? x->n_experts : n ? (int)n : 1;
+}
+
+/* The CPU's slots. */
+static k3_status open_stream(k3_experts *x, k3_error *err)
+{
+    return x->stream ? K3_OK : k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, k3_experts_room(x), err);
+}
+
 static k3_status add_slots(k3_experts *x, uint64_t keep_free, k3_error *err)
 {
     for (int i = 0; i < x->n_tiers - 1 && x->slots.n < x->n_experts; i++) {
@@ -445,8 +457,10 @@ k3_status k3_experts_load(k3_experts *x, uint64_t keep_free, uint64_t ram, k3_pr
     K3_TRY(add_slots(x, keep_free, err));
     k3_policy_close(x->policy);
     K3_TRY(k3_policy_open(&x->policy, x->hp->n_layers, x->hp->n_experts, x->slots.n, err));
-    if (!x->n_experts || x->slots.n < x->n_experts)
+    if (!x->n_experts)
         return K3_OK;
+    if (x->slots.n < x->n_experts)
+        return open_stream(x, err);
     K3_TRY(fill_all(x, progress, user, err));
     return x->tiers[x->i_main].n_slots == x->n_experts ? tell_addresses(x, err) : K3_OK;
 }
@@ -508,18 +522,6 @@ static k3_status bring(k3_experts *x, int id, int force, int *slot, k3_error *er
 {
     *slot = k3_policy_take(x->policy, (int)item_of(x, x->layer, id), force);
     return *slot < 0 ? K3_OK : fill_slot(x, *slot, x->layer, id, err);
-}
-
-int k3_experts_room(const k3_experts *x)
-{
-    uint64_t one = x->n_experts ? k3_stream_slot_bytes(x->ckpt) : 1, n = x->ram / one;
-    return n > (uint64_t)x->n_experts ? x->n_experts : n ? (int)n : 1;
-}
-
-/* The CPU's slots, made when it first has something to compute. */
-static k3_status open_stream(k3_experts *x, k3_error *err)
-{
-    return x->stream ? K3_OK : k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, k3_experts_room(x), err);
 }
 
 k3_status k3_experts_assign(k3_experts *x, int layer, const int32_t *ids, int T, int K, k3_error *err)

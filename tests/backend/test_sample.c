@@ -3,6 +3,7 @@
 #include "fixture.h"
 
 #include "sample/sampler.h"
+#include "support/metal_harness.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -137,9 +138,9 @@ static int compare(k3_backend *be, const float *x, int T, int V, uint64_t seed)
     return n_near;
 }
 
-static k3_backend *open_device(void)
+static k3_backend *open_device_of(const char *level)
 {
-    k3_backend *be = open_level("vulkan", 1);
+    k3_backend *be = open_level(level, 1);
     if (!be || !be->ops->sample) {
         if (be)
             be->close(be);
@@ -149,27 +150,45 @@ static k3_backend *open_device(void)
     return be;
 }
 
-static void draws_are_those_of_the_host(void **state)
+static k3_backend *open_device(void)
 {
-    (void)state;
-    static const int sizes[] = {1, 2, 3, 37, 256, 1000, 2048, 2049, 6001};
-    k3_backend *be = open_device();
+    return open_device_of("vulkan");
+}
+
+static void draw_rows(k3_backend *be, const int *sizes, size_t n_sizes, uint64_t n_seeds)
+{
     int n = 0, n_near = 0;
     for (int kind = 0; kind < N_SHAPES; kind++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            int V = sizes[i], T = i == 3 ? MAX_ROWS : N_SETTINGS; /* more rows than are drawn at once */
+        for (size_t i = 0; i < n_sizes; i++) {
+            int V = sizes[i], T = V == 37 ? MAX_ROWS : N_SETTINGS; /* more rows than are drawn at once */
             random_stream r = {(uint64_t)(100 * kind) + i};
             float *x = malloc((size_t)T * (size_t)V * sizeof *x);
             assert_non_null(x);
             for (int t = 0; t < T; t++)
                 fill(x + (size_t)t * (size_t)V, V, (shape)kind, &r);
-            for (uint64_t seed = 0; seed < 3; seed++, n += T)
+            for (uint64_t seed = 0; seed < n_seeds; seed++, n += T)
                 n_near += compare(be, x, T, V, (uint64_t)kind * 10 + seed);
             free(x);
         }
     be->close(be);
     print_message("%d of %d draws were within rounding of a border\n", n_near, n);
     assert_true(n_near <= n / 500);
+}
+
+static void draws_are_those_of_the_host(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 37, 256, 1000, 2048, 2049, 6001};
+    draw_rows(open_device(), sizes, sizeof sizes / sizeof *sizes, 3);
+}
+
+/* The parallel top-k and top-p of Metal's kernels against the serial ones of the host. */
+static void draws_on_metal_are_those_of_the_host(void **state)
+{
+    (void)state;
+    static const int sizes[] = {3, 37, 1000, 2049};
+    draw_rows(open_device_of("metal"), sizes, sizeof sizes / sizeof *sizes, 1);
+    metal_was_used_well();
 }
 
 static void draws_from_a_full_vocabulary(void **state)
@@ -262,9 +281,9 @@ static void too_wide_rows_are_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(draws_are_those_of_the_host),       cmocka_unit_test(draws_from_a_full_vocabulary),
-        cmocka_unit_test(every_draw_has_its_share),          cmocka_unit_test(rows_without_a_distribution_give_no_id),
-        cmocka_unit_test(too_wide_rows_are_refused_by_name),
+        cmocka_unit_test(draws_on_metal_are_those_of_the_host),   cmocka_unit_test(draws_are_those_of_the_host),
+        cmocka_unit_test(draws_from_a_full_vocabulary),           cmocka_unit_test(every_draw_has_its_share),
+        cmocka_unit_test(rows_without_a_distribution_give_no_id), cmocka_unit_test(too_wide_rows_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("draws on a device", tests, NULL, NULL);
 }

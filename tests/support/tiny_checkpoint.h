@@ -35,7 +35,7 @@ typedef struct tiny_checkpoint {
     char *config;         /* text of config.json; NULL: not written */
     const char *metadata; /* JSON value of __metadata__ in every shard; NULL: absent */
     int has_index;
-    int align;            /* of the first tensor's bytes in each shard; 8 as released */
+    int align; /* of the first tensor's bytes in each shard; 8 as released */
     uint64_t random;
 } tiny_checkpoint;
 
