@@ -40,8 +40,7 @@ typedef struct k3_session k3_session;
 typedef int (*k3_progress)(void *user, const char *phase, uint64_t done, uint64_t total);
 
 typedef struct k3_config {
-    const char *backend;  /* "auto" (NULL: a GPU, else the CPU), "cpu", "cpu:scalar", "cpu:avx2", "cpu:avx512", "vulkan[:DEVICE]",
-                             "metal[:DEVICE]" */
+    const char *backend;  /* "auto" (NULL: a GPU, else the CPU), "cpu[:scalar, avx2 or avx512]", "vulkan[:DEVICE]", "metal[:DEVICE]" */
     const char *trunk;    /* "auto" (NULL), "bf16", "int8", "int4": precision of the trunk matrices */
     int exact;            /* bf16 trunk, f32 activations and caches: the reference arithmetic */
     int threads;          /* 0: the cores this process may use */
@@ -53,6 +52,7 @@ typedef struct k3_config {
     const char *kernel_cache;   /* a folder where a device keeps compiled kernels between runs; NULL: they are compiled each time */
     const char *kernels;        /* a folder of Metal kernels that replace those built in, also while it runs; NULL: none */
     int timing;                 /* a device times its operations, which costs a little */
+    double disk_rate;           /* bytes per second that the model's disk can deliver; 0: unknown, k3_plan measures it */
 } k3_config;
 
 typedef struct k3_info {

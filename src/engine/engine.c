@@ -175,56 +175,6 @@ const k3_info *k3_engine_info(const k3_engine *engine)
     return &engine->info;
 }
 
-/* Appends the operations of one backend that were called; returns the new length. */
-static size_t print_ops(k3_backend *be, const char *prefix, char *text, size_t at, size_t size, int reset)
-{
-    k3_op_stat stats[64];
-    int n = be->stats(be, stats, 64, reset);
-    uint64_t total = 0;
-    for (int i = 0; i < n && i < 64; i++)
-        total += stats[i].nanoseconds;
-    for (int i = 0; i < n && i < 64 && at < size; i++) {
-        const k3_op_stat *s = &stats[i];
-        double seconds = (double)s->nanoseconds * 1e-9, gb = (double)s->bytes * 1e-9;
-        if (!s->calls)
-            continue;
-        at += (size_t)snprintf(text + at, size - at, "%s%-14s %9llu calls %10.3f ms %5.1f %%", prefix, s->name,
-                               (unsigned long long)s->calls, seconds * 1e3, total ? 100.0 * (double)s->nanoseconds / (double)total : 0.0);
-        if (at < size && s->dispatches)
-            at += (size_t)snprintf(text + at, size - at, " %9llu dispatches", (unsigned long long)s->dispatches);
-        if (at < size && s->bytes)
-            at += (size_t)snprintf(text + at, size - at, " %8.3f GB %7.2f GB/s", gb, seconds > 0 ? gb / seconds : 0.0);
-        if (at < size)
-            at += (size_t)snprintf(text + at, size - at, "\n");
-    }
-    return at;
-}
-
-void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset)
-{
-    int n = 0, i_main = 0;
-    if (size)
-        *text = 0;
-    if (!engine->be)
-        return;
-    const k3_tier *tiers = k3_experts_tiers(engine->experts, &n, &i_main);
-    size_t at = print_ops(engine->be, "", text, 0, size, reset);
-    for (int i = 0; i < n; i++) {
-        char prefix[80];
-        k3_memory_info info = {0};
-        k3_backend *be = tiers[i].be;
-        snprintf(prefix, sizeof prefix, "%.70s: ", be->name);
-        if (i != i_main)
-            at = print_ops(be, prefix, text, at, size, reset);
-        be->memory->info(be, &info);
-        if (be->is_device && at < size)
-            at += (size_t)snprintf(text + at, size - at, "%smemory %.3f of %.3f GB, %d tensors in %d slabs\n", prefix,
-                                   (double)info.used * 1e-9, (double)info.budget * 1e-9, info.n_buffers, info.n_slabs);
-    }
-    at = at < size ? at : size;
-    k3_experts_report(engine->experts, text + at, size - at, reset);
-}
-
 k3_status k3_devices(char **text, k3_error *err)
 {
     k3_backend *cpu;

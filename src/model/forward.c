@@ -1,5 +1,7 @@
 #include "model/layers.h"
 
+#include "base/os.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,19 +275,58 @@ static k3_status head(k3_forward *f, int n_blocks, k3_error *err)
     return f->be->sync(f->be, err);
 }
 
+/* ---- figures -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t ops_ns(k3_backend *be)
+{
+    k3_op_stat stats[64];
+    uint64_t ns = 0;
+    for (int i = 0, n = be->stats(be, stats, 64, 0); i < n && i < 64; i++)
+        ns += stats[i].nanoseconds;
+    return ns;
+}
+
+static k3_status timed_head(k3_forward *f, int n_blocks, k3_error *err)
+{
+    k3_trunk_stat before, after;
+    uint64_t start = k3_os_nanoseconds(), ops = ops_ns(f->be);
+    k3_late_stats(f->w->late, &before, 0);
+    k3_status status = head(f, n_blocks, err);
+    k3_late_stats(f->w->late, &after, 0);
+    f->stat.head_ns += k3_os_nanoseconds() - start - (after.wait_ns - before.wait_ns);
+    f->stat.head_ops_ns += ops_ns(f->be) - ops;
+    return status;
+}
+
+void k3_forward_stats(k3_forward *f, k3_forward_stat *out, int reset)
+{
+    *out = f->stat;
+    if (reset)
+        f->stat = (k3_forward_stat){0};
+}
+
+static k3_status run(k3_forward *f, const k3_pass *pass, k3_error *err)
+{
+    int n_blocks = 0;
+    begin(f, pass);
+    K3_TRY(k3_late_begin(f->w->late, pass->n_want > 0, err));
+    K3_TRY(embed(f, f->stream[0], err));
+    for (int l = 0; l < f->hp->n_layers; l++)
+        K3_TRY(layer_forward(f, l, &n_blocks, err));
+    return pass->n_want ? timed_head(f, n_blocks, err) : f->be->sync(f->be, err);
+}
+
 k3_status k3_forward_run(k3_forward *f, const k3_pass *pass, k3_error *err)
 {
     if (pass->n_rows < 1 || pass->n_rows > f->max_rows || pass->n_spans < 1 || pass->n_spans > f->max_spans)
         return k3_fail(err, K3_E_INVALID, "pass of %d rows in %d sequences: 1 to %d rows in 1 to %d sequences wanted", pass->n_rows,
                        pass->n_spans, f->max_rows, f->max_spans);
-    begin(f, pass);
-    K3_TRY(k3_late_begin(f->w->late, pass->n_want > 0, err));
-    K3_TRY(embed(f, f->stream[0], err));
-    int n_blocks = 0;
-    for (int l = 0; l < f->hp->n_layers; l++)
-        K3_TRY(layer_forward(f, l, &n_blocks, err));
-    K3_TRY(pass->n_want ? head(f, n_blocks, err) : f->be->sync(f->be, err));
-    for (int i = 0; i < pass->n_spans; i++)
+    uint64_t start = k3_os_nanoseconds();
+    k3_status status = run(f, pass, err);
+    f->stat.ns += k3_os_nanoseconds() - start;
+    f->stat.passes++;
+    f->stat.rows += (uint64_t)pass->n_rows;
+    for (int i = 0; i < pass->n_spans && status == K3_OK; i++)
         pass->spans[i].state->length += pass->spans[i].n;
-    return K3_OK;
+    return status;
 }

@@ -27,6 +27,14 @@ typedef struct k3_pass {
 
 typedef struct k3_forward k3_forward;
 
+/* Where the host's time in passes went, from their begin until their results were there. */
+typedef struct k3_forward_stat {
+    uint64_t passes, rows;
+    uint64_t ns;          /* in all */
+    uint64_t head_ns;     /* of it: final mix and norm, head and what comes of it, without waiting for the head to be read */
+    uint64_t head_ops_ns; /* of it: operations that the backend timed */
+} k3_forward_stat;
+
 k3_status k3_forward_open(k3_forward **out, const k3_weights *weights, k3_experts *experts, k3_type cache_type, int max_rows, int max_spans,
                           k3_error *err);
 void k3_forward_close(k3_forward *forward);
@@ -36,5 +44,6 @@ uint64_t k3_forward_bytes(const k3_hparams *hp, int max_rows);
 /* Runs a pass and lengthens the states. The caller has checked ids against the vocabulary and reserved the states. After an error the
  * contents of the states are undefined; their lengths are unchanged. */
 k3_status k3_forward_run(k3_forward *forward, const k3_pass *pass, k3_error *err);
+void k3_forward_stats(k3_forward *forward, k3_forward_stat *out, int reset);
 
 #endif

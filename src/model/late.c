@@ -1,5 +1,7 @@
 #include "model/late.h"
 
+#include "base/os.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -78,7 +80,9 @@ k3_status k3_late_rows(k3_late *late, int32_t *places, const int32_t *ids, int n
         if (places[i] == n_rows)
             job.ids[n_rows++] = ids[i];
     }
+    uint64_t start = k3_os_nanoseconds();
     k3_pool_run(late->converter.pool, read_rows, &job, n_rows, 1);
+    late->row_ns += k3_os_nanoseconds() - start;
     if (job.has_failed)
         return k3_fail(err, job.err.status, "%s", job.err.text);
     late->row_bytes += (uint64_t)n_rows * job.row_bytes;
@@ -96,6 +100,7 @@ void k3_late_stats(k3_late *late, k3_trunk_stat *out, int reset)
     if (late->stream)
         k3_trunk_stats(late->stream, out, reset);
     out->bytes += late->row_bytes;
+    out->wait_ns += late->row_ns;
     if (reset)
-        late->row_bytes = 0;
+        late->row_bytes = late->row_ns = 0;
 }

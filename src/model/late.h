@@ -18,7 +18,7 @@ typedef struct k3_late {
     int n_blocks;                /* 0: it is in memory */
     const k3_tensor_info *embed; /* NULL: it is in memory */
     k3_mat table;                /* [K3_LATE_ROWS]: rows of the embedding */
-    uint64_t row_bytes;          /* read of it */
+    uint64_t row_bytes, row_ns;  /* read of it, and how long that took */
 } k3_late;
 
 /* All of them do nothing where late is NULL: all of the trunk is in memory. Order of a pass: begin, layers, blocks of the head. */
@@ -33,7 +33,7 @@ k3_status k3_late_rows(k3_late *late, int32_t *places, const int32_t *ids, int n
 /* What the ring's reader calls: part->mat's rows have come. */
 k3_status k3_late_take(void *late, const k3_trunk_part *part, const void *raw, k3_error *err);
 
-/* `bytes` includes rows of the embedding. */
+/* `bytes` and `wait_ns` include rows of the embedding. */
 void k3_late_stats(k3_late *late, k3_trunk_stat *out, int reset);
 
 #endif

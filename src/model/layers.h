@@ -45,6 +45,7 @@ struct k3_forward {
     void *stage; /* slots of one device on the host; NULL unless further devices compute experts */
     k3_owned *buffers;
     int n_buffers;
+    k3_forward_stat stat;
 };
 
 /* Bytes from the chosen ids of T rows to their latent rows. */

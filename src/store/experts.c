@@ -3,7 +3,6 @@
 #include "backend/args/moe.h"
 #include "store/policy.h"
 #include "store/slots.h"
-#include "store/stream.h"
 #include "store/views.h"
 
 #include <errno.h>
@@ -574,14 +573,23 @@ static int n_slots_of(const k3_experts *x)
     return n;
 }
 
+void k3_experts_stream_stats(k3_experts *x, k3_stream_stat *out)
+{
+    *out = (k3_stream_stat){0};
+    if (x->stream)
+        k3_stream_stats(x->stream, out, 0);
+}
+
 /* What the drive was asked for. */
 static size_t report_stream(k3_experts *x, char *text, size_t at, size_t size, int reset)
 {
     k3_stream_stat s;
     int used, n = x->stream ? k3_stream_slots(x->stream, &used) : 0;
-    if (!x->stream || at >= size)
+    if (!x->stream)
         return at;
     k3_stream_stats(x->stream, &s, reset);
+    if (at >= size)
+        return at;
     double gb = (double)s.io.bytes * 1e-9, busy = (double)s.io.busy_ns * 1e-9;
     return at + (size_t)snprintf(text + at, size - at,
                                  "experts in memory: %d of %d slots used, hit rate %.1f %%; read %llu of them, %.3f GB in %.3f s of a busy "

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
+#include "store/stream.h"
 
 typedef struct k3_experts k3_experts;
 
@@ -55,6 +56,8 @@ k3_status k3_experts_next(k3_experts *experts, int *n, k3_error *err);
 /* Brings some of what the CPU computed in this layer into slots, for the next time. */
 k3_status k3_experts_promote(k3_experts *experts, k3_error *err);
 
+/* What the host's slots were asked for; all 0 where the CPU computes no experts. */
+void k3_experts_stream_stats(k3_experts *experts, k3_stream_stat *out);
 /* Who computed how many pairs, slots in use, uploads: lines of text. */
 void k3_experts_report(k3_experts *experts, char *text, size_t size, int reset);
 /* Experts resident on devices, and how many there are. */
