@@ -98,6 +98,21 @@ static void check_matmul_one(k3_check *c)
     products(c, 1, 64);
 }
 
+static void check_matmul_two(k3_check *c)
+{
+    products(c, 2, 64);
+}
+
+/* Rows of x for which the f16 kernel has larger places. */
+static void check_matmul_wide(k3_check *c)
+{
+    enum { ROWS = 64, COLS = 8192 };
+    k3_mat w = matrix(c, K3_MXFP4, ROWS, COLS);
+    k3_ref y = place(c, 4 * ROWS);
+    c->be->ops->matmul(c->be, &(k3_proj){&w, y}, 1, floats(c, COLS, 1), 1);
+    take(c, y, ROWS);
+}
+
 static void check_matmul_few(k3_check *c)
 {
     products(c, 5, 64);
@@ -274,6 +289,8 @@ static const struct {
     void (*run)(k3_check *c);
 } checks[] = {
     {"matmul of one row", check_matmul_one},
+    {"matmul of two rows", check_matmul_two},
+    {"matmul of one long row", check_matmul_wide},
     {"matmul of few rows", check_matmul_few},
     {"matmul of many rows", check_matmul_many},
     {"embed", check_embed},
