@@ -35,21 +35,27 @@ static int app_folder(const char *path)
     return !why;
 }
 
+k3_config app_config(const app_options *options)
+{
+    return (k3_config){.backend = options->backend,
+                       .trunk = options->trunk,
+                       .exact = options->exact,
+                       .threads = (int)options->threads,
+                       .chunk_rows = (int)options->chunk_rows,
+                       .progress = app_progress,
+                       .ram = options->ram,
+                       .vram = options->vram,
+                       .expert_devices = options->expert_devices,
+                       .kernel_cache = options->kernel_cache,
+                       .kernels = options->kernels,
+                       .timing = options->stats,
+                       .disk_rate = (double)options->disk_rate};
+}
+
 int app_open_engine(k3_engine **out, const app_options *options)
 {
     k3_error err = {0};
-    k3_config config = {.backend = options->backend,
-                        .trunk = options->trunk,
-                        .exact = options->exact,
-                        .threads = (int)options->threads,
-                        .chunk_rows = (int)options->chunk_rows,
-                        .progress = app_progress,
-                        .ram = options->ram,
-                        .vram = options->vram,
-                        .expert_devices = options->expert_devices,
-                        .kernel_cache = options->kernel_cache,
-                        .kernels = options->kernels,
-                        .timing = options->stats};
+    k3_config config = app_config(options);
     if (options->kernel_cache && !app_folder(options->kernel_cache))
         return APP_FAILED;
     if (options->quiet)

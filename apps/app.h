@@ -8,6 +8,8 @@
 /* Prints the error and returns the exit status that goes with it. */
 int app_fail(const k3_error *err);
 
+/* What the command line says of the engine. */
+k3_config app_config(const app_options *options);
 /* Opens the engine with progress on stderr, then its plan line there. Returns APP_OK or an exit status after a message. */
 int app_open_engine(k3_engine **out, const app_options *options);
 
@@ -25,6 +27,7 @@ int app_eval(const app_options *options);
 int app_bench(const app_options *options);
 int app_devices(const app_options *options);
 int app_inspect(const app_options *options);
+int app_plan(const app_options *options);
 int app_pack(const app_options *options);
 int app_pull(const app_options *options);
 

@@ -31,7 +31,7 @@ static int unknown_verb(const char *name)
     if (near)
         fprintf(stderr, "; did you mean %s?\n", near);
     else
-        fprintf(stderr, "; run, eval, bench, devices, inspect, pack, pull, help or version wanted\n");
+        fprintf(stderr, "; run, eval, bench, devices, inspect, plan, pack, pull, help or version wanted\n");
     return APP_USAGE;
 }
 

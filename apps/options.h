@@ -17,7 +17,7 @@ typedef struct app_options {
     const char **stops; /* [n_stops]; app_options_free */
     size_t n_stops;
     const char *backend, *trunk, *expert_devices, *kernel_cache, *kernels;
-    uint64_t ram, vram;
+    uint64_t ram, vram, disk_rate;
     int exact;
     long threads, chunk_rows;
     int print_ids, stats, json, show_failures;

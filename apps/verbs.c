@@ -12,6 +12,8 @@ static const app_option engine_options[] = {
      "memory to use in all, such as 8G; routed experts take what the trunk and the conversations leave, and the rest is read from disk"},
     {"--vram", "SIZE", APP_SIZE, AT(vram), 0, 0, "what is free",
      "memory to use of each device, such as 512M or 24G; experts take what is left"},
+    {"--disk-rate", "SIZE", APP_SIZE, AT(disk_rate), 0, 0, NULL,
+     "bytes that the model's disk delivers a second, such as 3G: --stats tells the share of it, `k3 plan` measures it if it is not given"},
     {"--expert-devices", "LIST", APP_TEXT, AT(expert_devices), 0, 0, NULL,
      "further devices that hold routed experts, separated by commas, such as vulkan:1,vulkan:2"},
     {"--kernel-cache", "DIR", APP_TEXT, AT(kernel_cache), 0, 0, NULL,
@@ -88,6 +90,10 @@ static const app_option pull_options[] = {
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no progress on stderr"},
 };
 
+static const app_option plan_options[] = {
+    {"--json", NULL, APP_FLAG, AT(json), 0, 0, NULL, "one JSON object on stdout"},
+};
+
 static const app_option pack_options[] = {
     {"--trunk", "T", APP_WORD, AT(trunk), 0, 0, "int8", "bf16 or int8 or int4: precision of the matrices outside the experts, for good"},
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no progress on stderr"},
@@ -100,12 +106,14 @@ static const app_theme run_out = {"Output", run_output, COUNT(run_output)};
 static const app_theme eval_in = {"What to score", eval_input, COUNT(eval_input)};
 static const app_theme eval_out = {"Output", eval_output, COUNT(eval_output)};
 static const app_theme bench = {"Measure", bench_options, COUNT(bench_options)};
+static const app_theme plan = {"Output", plan_options, COUNT(plan_options)};
 static const app_theme pack = {"Pack", pack_options, COUNT(pack_options)};
 static const app_theme pull = {"Fetch", pull_options, COUNT(pull_options)};
 
 static const app_theme *const run_themes[] = {&run_in, &sampling, &engine, &run_out};
 static const app_theme *const eval_themes[] = {&eval_in, &engine, &eval_out};
 static const app_theme *const bench_themes[] = {&bench, &engine};
+static const app_theme *const plan_themes[] = {&engine, &plan};
 static const app_theme *const pack_themes[] = {&pack};
 static const app_theme *const pull_themes[] = {&pull};
 
@@ -125,6 +133,11 @@ const app_verb app_verbs[] = {
      app_bench, bench_themes, COUNT(bench_themes), 1},
     {"devices", "", "list what can compute: GPUs by number and name, and the CPU", app_devices, NULL, 0, 0},
     {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
+    {"plan", "MODEL [options]",
+     "say how a model would lie in this machine's memory, and how fast it would be\n\n"
+     "No weights are loaded. The rate of the disk is measured with a few hundred megabytes of the model's own files,\n"
+     "unless --disk-rate gives it; that of memory is measured too.",
+     app_plan, plan_themes, COUNT(plan_themes), 1},
     {"pack", "MODEL OUT [--trunk T]",
      "write a model again so that it starts in seconds\n\n"
      "OUT gets valid safetensors: the trunk as it is computed with, each expert in one piece at a multiple of 4096\n"

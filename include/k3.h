@@ -1,10 +1,9 @@
 /* k3: run Moonshot's Kimi K3 exactly, on the machine at hand.
  *
- * The only installed header. An engine owns a model; a session is one token timeline with its state;
- * sampling and chat are pure helpers on top. Every function that can fail returns a k3_status and fills
- * `err` (which may be NULL) with one sentence that names the thing, what was found and what was wanted.
- * Nothing here prints, exits or reads the environment. One engine may be used from one thread at a time;
- * tokenising, rendering and parsing are safe from any thread. */
+ * The only installed header. An engine owns a model; a session is one token timeline with its state; sampling and chat are pure helpers on
+ * top. Every function that can fail returns a k3_status and fills `err` (or NULL) with one sentence: the thing, what was found and wanted.
+ * Nothing here prints, exits or reads the environment. One engine may be used from one thread at a time; tokenising, rendering and parsing
+ * are safe from any thread. */
 #ifndef K3_H
 #define K3_H
 
@@ -72,6 +71,9 @@ void k3_engine_close(k3_engine *engine);
 const k3_info *k3_engine_info(const k3_engine *engine);
 /* Per-op time and calls since the last reset, as text lines; 0-terminated, cut to `size`. */
 void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset);
+/* Says, without loading weights, what k3_engine_open would do with the memory that is free, what a token would read from disk, and how many
+ * a second that allows: lines of text, or a JSON object. `text` is malloc'd and freed by the caller. */
+k3_status k3_plan(char **text, const char *model, const k3_config *config, int as_json, k3_error *err);
 /* Checks a model folder without loading it and describes it. `text` is malloc'd and freed by the caller, also on failure. */
 k3_status k3_inspect(char **text, const char *model, k3_error *err);
 /* Writes a model again: its trunk as "bf16", "int8" (NULL) or "int4", its experts aligned for direct reads, all of it compared with the
@@ -79,8 +81,7 @@ k3_status k3_inspect(char **text, const char *model, k3_error *err);
 k3_status k3_pack(const char *model, const char *out, const char *trunk, k3_progress progress, void *user, k3_error *err);
 /* The devices that a backend can be opened on, one a line. `text` is malloc'd and freed by the caller. */
 k3_status k3_devices(char **text, k3_error *err);
-/* Bytes per second of the memory that the engine computes from, measured now: what its threads read of the host's, or what a copy inside
- * the device reads and writes. 0: the device had no room to tell. */
+/* Bytes per second of the memory that the engine computes from, measured now: read of the host's, or copied inside a device; 0: no room. */
 double k3_memory_rate(k3_engine *engine);
 
 /* ---- text --------------------------------------------------------------------------------------------- */
@@ -181,8 +182,7 @@ typedef struct k3_adjustment {
     int64_t window;            /* how many of the last ids count; 0: none, -1: all */
 } k3_adjustment;
 /* Adjusts logits [n] in place. history: every id so far, prompt included, so that the result depends on no cache. */
-k3_status k3_logits_adjust(float *logits, size_t n, const k3_adjustment *adjustment, const int32_t *history, size_t n_history,
-                           k3_error *err);
+k3_status k3_logits_adjust(float *logits, size_t n, const k3_adjustment *how, const int32_t *history, size_t n_history, k3_error *err);
 /* Natural log-probabilities of raw logits [n], no temperature, no filter: of `id`, and of the n_top best, falling, ties to the lower id. */
 k3_status k3_logprobs(float *of_id, int32_t *top_ids, float *top, size_t n_top, int32_t id, const float *logits, size_t n, k3_error *err);
 
@@ -190,8 +190,8 @@ k3_status k3_logprobs(float *of_id, int32_t *top_ids, float *top, size_t n_top, 
 typedef struct k3_stop k3_stop;
 /* An empty stop string is K3_E_INVALID; n_stops may be 0. */
 k3_status k3_stop_open(k3_stop **out, const char *const *stops, const size_t *n_bytes, size_t n_stops, k3_error *err);
-/* Takes the next piece. *safe [*n_safe], valid until the next call, is what can be shown now: an end that may still become a stop string
- * is held back, and text from the stop string on never comes. *matched is 1 from the first complete stop string on. */
+/* Takes the next piece. *safe [*n_safe], valid until the next call, can be shown now: an end that may become a stop string is held back,
+ * text from the stop string on never comes. *matched is 1 from the first complete one on. */
 k3_status k3_stop_push(k3_stop *stop, const char **safe, size_t *n_safe, int *matched, const char *text, size_t n_bytes, k3_error *err);
 /* The end of the text: gives out, once, what is held back. */
 void k3_stop_flush(k3_stop *stop, const char **safe, size_t *n_safe);

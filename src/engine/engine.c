@@ -115,7 +115,7 @@ static k3_status keep_config(k3_engine *engine, const k3_config *config, k3_erro
     return failed ? k3_fail(err, K3_E_NOMEM, "engine: out of memory") : K3_OK;
 }
 
-static k3_status open_parts(k3_engine *engine, const char *model, const k3_config *config, k3_error *err)
+k3_status k3_engine_prepare(k3_engine *engine, const char *model, const k3_config *config, k3_error *err)
 {
     K3_TRY(keep_config(engine, config, err));
     if (config->chunk_rows < 0 || config->chunk_rows > 65536)
@@ -124,7 +124,12 @@ static k3_status open_parts(k3_engine *engine, const char *model, const k3_confi
     engine->hp = k3_ckpt_hparams(engine->ckpt);
     engine->cache_type = config->exact ? K3_F32 : K3_BF16;
     engine->chunk_rows = config->chunk_rows;
-    K3_TRY(parse_trunk(engine, config, err));
+    return parse_trunk(engine, config, err);
+}
+
+static k3_status open_parts(k3_engine *engine, const char *model, const k3_config *config, k3_error *err)
+{
+    K3_TRY(k3_engine_prepare(engine, model, config, err));
     K3_TRY(open_vocab(engine, err));
     K3_TRY(k3_machine_open(engine, err));
     engine->fingerprint = fingerprint_of(engine);

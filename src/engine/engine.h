@@ -51,6 +51,7 @@ struct k3_engine {
     k3_weights *weights;
     k3_experts *experts;
     k3_forward *forward;
+    int plans_only;   /* nothing is loaded: the backend is there and nothing else */
     int was_device;   /* the last backend that opened was one */
     int was_reopened; /* after a failure, and not yet trusted again */
     int n_trusted;    /* passes since then */
@@ -78,6 +79,9 @@ void k3_packing_free(k3_packing *packing);
 
 /* k3_engine_open on backends that `open` gives. */
 k3_status k3_engine_open_on(k3_engine **out, const char *model, const k3_config *config, k3_backend_opener open, k3_error *err);
+
+/* Everything but the machine and the vocabulary. */
+k3_status k3_engine_prepare(k3_engine *engine, const char *model, const k3_config *config, k3_error *err);
 
 /* Opens the configured backend; a GPU that "auto" took and that fails in any way makes room for the CPU. */
 k3_status k3_machine_open(k3_engine *engine, k3_error *err);

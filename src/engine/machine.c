@@ -103,6 +103,12 @@ static void describe(k3_engine *engine)
                  slots);
     if (engine->be->is_device)
         snprintf(memory, sizeof memory, ", device memory %.2f of %.2f GB", (double)info.used * 1e-9, (double)info.budget * 1e-9);
+    else
+        snprintf(memory, sizeof memory, ", memory %.2f of %.2f GB", (double)engine->budget.peak * 1e-9,
+                 (double)engine->budget.limit * 1e-9);
+    if (engine->budget.is_clamped)
+        snprintf(memory + strlen(memory), sizeof memory - strlen(memory), " (%.2f was asked for, more than is free)",
+                 (double)engine->config.ram * 1e-9);
     const char *note = engine->note;
     snprintf(engine->plan, sizeof engine->plan, "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass",
              engine->be->describe(engine->be), *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk),
@@ -145,6 +151,8 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     if (engine->be->shares_memory) /* the same memory, counted once */
         available -= room < available ? room : available;
     K3_TRY(plan_memory(engine, is_device, available, err));
+    if (engine->plans_only)
+        return K3_OK;
     K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, engine->budget.trunk, c->threads, c->progress,
                            c->user, err));
     k3_experts_config experts = {engine->open_backend, backend, devices};

@@ -25,7 +25,9 @@ static int fits(k3_budget *b, const k3_budget_facts *facts, uint64_t room, int s
 k3_status k3_budget_make(k3_budget *out, const k3_budget_facts *facts, k3_error *err)
 {
     uint64_t reserve = reserve_of(facts), most = facts->available - reserve;
-    k3_budget b = {.limit = facts->ram && facts->ram < most ? facts->ram : most, .is_clamped = facts->ram > most};
+    k3_budget b = {.available = facts->available, .reserve = reserve};
+    b.limit = facts->ram && facts->ram < most ? facts->ram : most;
+    b.is_clamped = facts->ram > most;
     uint64_t fixed = facts->scratch + facts->sessions, room = b.limit > fixed ? b.limit - fixed : 0;
     int one = facts->n_experts > 0, now = facts->n_experts_now < facts->n_experts ? facts->n_experts_now : facts->n_experts;
     if (!fits(&b, facts, room, now) && !fits(&b, facts, room, one)) {
@@ -34,8 +36,8 @@ k3_status k3_budget_make(k3_budget *out, const k3_budget_facts *facts, k3_error 
         uint64_t experts = facts->expert_slot * (uint64_t)one;
         return k3_fail(
             err, K3_E_NOMEM,
-            "%.2f GB of memory may be used and at least %.2f are wanted: passes %.2f, conversations %.2f, trunk %.2f, one expert "
-            "%.2f; raise --ram, or lower --chunk",
+            "%.3f GB of memory may be used and at least %.3f are wanted: passes %.3f, conversations %.3f, trunk %.3f, one expert "
+            "%.3f; raise --ram, or lower --chunk",
             gb(b.limit), gb(fixed + b.trunk_plan.bytes + experts), gb(facts->scratch), gb(facts->sessions), gb(b.trunk_plan.bytes),
             gb(experts));
     }

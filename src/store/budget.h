@@ -16,6 +16,7 @@ typedef struct k3_budget_facts {
 } k3_budget_facts;
 
 typedef struct k3_budget {
+    uint64_t available, reserve;                      /* what was free, and what of it is left to other programs */
     uint64_t limit;                                   /* that peak may reach */
     uint64_t scratch, sessions, trunk, experts, peak; /* peak: their sum */
     k3_trunk_plan trunk_plan;

@@ -1,4 +1,5 @@
 /* One plan for the host's memory: what is allocated is what was planned, and figures of a run add up. */
+#include "base/os.h"
 #include "engine/engine.h"
 #include "k3.h"
 #include "support/tiny_checkpoint.h"
@@ -107,6 +108,122 @@ static void bytes_from_disk_are_counted(void **state)
     k3_engine_close(engine);
 }
 
+/* ---- the plan ------------------------------------------------------------------------------------------------------------ */
+
+/* Case F11. Conversations take theirs when they are opened. */
+static void F11_what_is_allocated_is_what_was_planned(void **state)
+{
+    (void)state;
+    k3_config config = plain;
+    for (int i = 0; i < 6; i++) {
+        config.ram = i < 5 ? least + least * (uint64_t)i / 8 : 0;
+        k3_engine *engine = open_with(config);
+        const k3_budget *b = &engine->budget;
+        const k3_late *late = engine->weights->late;
+        k3_memory_info info = {0};
+        int n_slots = k3_experts_room(engine->experts);
+        run(engine);
+        engine->be->memory->info(engine->be, &info);
+        uint64_t taken = info.used + k3_stream_slot_bytes(engine->ckpt) * (uint64_t)n_slots;
+        taken += late && late->stream ? k3_trunk_bytes(late->stream) : 0;
+        uint64_t planned = b->peak - b->sessions;
+        if (taken > planned + planned / 20 || taken < planned - planned / 20)
+            fail_msg("with %llu bytes: %llu planned, %llu taken", (unsigned long long)config.ram, (unsigned long long)planned,
+                     (unsigned long long)taken);
+        assert_int_equal(n_slots, b->n_slots);
+        assert_true(b->peak <= b->limit);
+        k3_engine_close(engine);
+    }
+}
+
+/* Cases F02 and F16. */
+static void F16_more_than_there_is_is_said_and_not_taken(void **state)
+{
+    (void)state;
+    k3_config config = plain;
+    char asked[64];
+    config.ram = 2 * k3_os_memory_available();
+    snprintf(asked, sizeof asked, "(%.2f was asked for, more than is free)", (double)config.ram * 1e-9);
+    k3_engine *engine = open_with(config);
+    assert_true(engine->budget.limit < config.ram / 2 + ((uint64_t)1 << 30));
+    if (!strstr(k3_engine_info(engine)->plan, asked))
+        fail_msg("the plan lacks \"%s\": %s", asked, k3_engine_info(engine)->plan);
+    k3_engine_close(engine);
+}
+
+static double number_of(const char *json, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    return part_of(json, key);
+}
+
+/* Valid until the next call. */
+static const char *plan_of(k3_config config, int as_json)
+{
+    static char kept[8192];
+    char *text;
+    k3_error err;
+    if (k3_plan(&text, folder, &config, as_json, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    snprintf(kept, sizeof kept, "%s", text);
+    free(text);
+    return kept;
+}
+
+static void the_plan_is_what_opening_does(void **state)
+{
+    (void)state;
+    k3_config config = plain;
+    config.disk_rate = 1000; /* bytes per second: slower than any memory */
+    for (int i = 0; i < 3; i++) {
+        config.ram = least + least * (uint64_t)i / 4;
+        k3_engine *engine = open_with(config);
+        const k3_budget *b = &engine->budget;
+        const char *json = plan_of(config, 1);
+        double slots = number_of(json, "expert_slots"), disk = number_of(json, "disk_bytes_per_token");
+        assert_int_equal((int)slots, b->n_slots);
+        assert_float_equal(number_of(json, "peak"), (double)b->peak, 0.5);
+        assert_int_equal((int)number_of(json, "layers_in_memory"), b->trunk_plan.n_pinned);
+        double missed = 2.0 * N_MOE * (1 - slots / (N_MOE * TINY_EXPERTS)) * (double)k3_experts_one_bytes(engine->hp);
+        assert_float_equal(disk, (double)b->trunk_plan.token_bytes + missed, 1);
+        assert_true(disk > 0);
+        assert_float_equal(number_of(json, "tokens_per_s"), 1000 / disk, 1e-3);
+        double token = (double)k3_engine_info(engine)->token_bytes;
+        assert_float_equal(number_of(json, "memory_bytes_per_token"), token, 0.05 * token);
+        k3_engine_close(engine);
+    }
+}
+
+static void a_disk_rate_that_is_not_given_is_measured(void **state)
+{
+    (void)state;
+    k3_config config = plain;
+    const char *text = plan_of(config, 0);
+    assert_non_null(strstr(text, "expected "));
+    assert_null(strstr(text, "as stated"));
+    text = plan_of(config, 1);
+    assert_true(number_of(text, "disk_bytes_per_s") > 0);
+    assert_non_null(strstr(text, "\"disk_rate_is_measured\": true"));
+    config.disk_rate = 5e8;
+    text = plan_of(config, 0);
+    assert_non_null(strstr(text, "0.500 GB/s, as stated"));
+}
+
+static void what_cannot_be_planned_is_refused(void **state)
+{
+    (void)state;
+    char *text;
+    k3_error err;
+    k3_config config = plain;
+    config.ram = 4096;
+    assert_int_equal(k3_plan(&text, folder, &config, 0, &err), K3_E_NOMEM);
+    assert_non_null(strstr(err.text, "conversations"));
+    free(text);
+    assert_int_equal(k3_plan(&text, "/nowhere", &plain, 0, &err), K3_E_NOT_FOUND);
+    free(text);
+}
+
 /* ---- set-up -------------------------------------------------------------------------------------------------------------- */
 
 static int write_model(void **state)
@@ -139,6 +256,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_of_the_time_sum_to_the_total),
         cmocka_unit_test(bytes_from_disk_are_counted),
+        cmocka_unit_test(F11_what_is_allocated_is_what_was_planned),
+        cmocka_unit_test(F16_more_than_there_is_is_said_and_not_taken),
+        cmocka_unit_test(the_plan_is_what_opening_does),
+        cmocka_unit_test(a_disk_rate_that_is_not_given_is_measured),
+        cmocka_unit_test(what_cannot_be_planned_is_refused),
     };
     return cmocka_run_group_tests(tests, write_model, remove_model);
 }

@@ -1,0 +1,203 @@
+/* What opening a model here would do, and what a token would cost then, told without loading any of it. */
+#include "engine/engine.h"
+#include "store/disk_rate.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct k3_forecast {
+    k3_engine *engine;
+    uint64_t trunk;                            /* bytes of it, on whatever computes it */
+    int n_moe, n_experts, n_here, n_on_device; /* experts of all layers; room for them in the host's memory, on the device */
+    uint64_t disk_bytes, memory_bytes;         /* that a token reads */
+    double disk_rate, memory_rate;             /* bytes per second; 0: unknown */
+    double tokens;                             /* per second; 0: unknown */
+    char notice[512];
+} k3_forecast;
+
+typedef struct k3_printer {
+    char *text;
+    size_t n, size;
+} k3_printer;
+
+__attribute__((format(printf, 2, 3))) static void say(k3_printer *p, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (p->n < p->size)
+        p->n += (size_t)vsnprintf(p->text + p->n, p->size - p->n, format, args);
+    va_end(args);
+}
+
+static double gb(uint64_t bytes)
+{
+    return (double)bytes * 1e-9;
+}
+
+/* Slots of the device, as many as the trunk, the passes and the conversations leave room for. */
+static int device_slots(const k3_engine *engine, uint64_t trunk, int n_experts)
+{
+    k3_memory_info info = {0};
+    uint64_t taken = trunk + k3_forward_bytes(engine->hp, engine->chunk_rows) + k3_machine_reserved_bytes(engine);
+    engine->be->memory->info(engine->be, &info);
+    if (!info.budget)
+        return n_experts;
+    taken += info.used;
+    uint64_t n = info.budget > taken ? (info.budget - taken) / k3_experts_slot_bytes(engine->hp) : 0;
+    return n < (uint64_t)n_experts ? (int)n : n_experts;
+}
+
+/* A router that likes no expert better than another finds one in memory as often as there is room for it. */
+static k3_status count(k3_forecast *f, k3_error *err)
+{
+    const k3_engine *engine = f->engine;
+    const k3_hparams *hp = engine->hp;
+    const k3_budget *b = &engine->budget;
+    k3_trunk_sizes *sizes = calloc(1, sizeof *sizes);
+    if (!sizes)
+        return k3_fail(err, K3_E_NOMEM, "plan: out of memory");
+    k3_status status = k3_weights_measure(sizes, engine->ckpt, engine->trunk, err);
+    int is_device = engine->be->is_device;
+    for (int l = 0; l < hp->n_layers && status == K3_OK; l++) {
+        f->memory_bytes += sizes->layers[l].held;
+        f->n_moe += hp->is_moe[l];
+    }
+    f->memory_bytes += sizes->always + sizes->head.held;
+    f->trunk = is_device ? f->memory_bytes + sizes->embed.held : b->trunk;
+    free(sizes);
+    f->n_experts = f->n_moe * hp->n_experts;
+    f->n_on_device = is_device && f->n_experts ? device_slots(engine, f->trunk, f->n_experts) : 0;
+    f->n_here = f->n_on_device < f->n_experts ? b->n_slots : 0;
+    int n = f->n_here + f->n_on_device < f->n_experts ? f->n_here + f->n_on_device : f->n_experts;
+    double chosen = (double)f->n_moe * hp->top_k, one = (double)k3_experts_one_bytes(hp);
+    f->memory_bytes += (uint64_t)(chosen * one);
+    f->disk_bytes = is_device ? 0 : b->trunk_plan.token_bytes;
+    f->disk_bytes += f->n_experts ? (uint64_t)(chosen * (1 - (double)n / f->n_experts) * one) : 0;
+    return status;
+}
+
+static k3_status predict(k3_forecast *f, k3_error *err)
+{
+    K3_TRY(count(f, err));
+    f->disk_rate = f->engine->config.disk_rate;
+    if (f->disk_rate <= 0)
+        K3_TRY(k3_disk_rate(&f->disk_rate, f->notice, sizeof f->notice, f->engine->ckpt, err));
+    f->memory_rate = k3_memory_rate(f->engine);
+    double disk = (double)f->disk_bytes / f->disk_rate, memory = f->memory_rate > 0 ? (double)f->memory_bytes / f->memory_rate : 0;
+    f->tokens = disk > memory ? 1 / disk : memory > 0 ? 1 / memory : 0;
+    return K3_OK;
+}
+
+/* ---- as lines ------------------------------------------------------------------------------------------------------------ */
+
+static void say_memory(k3_printer *p, const k3_forecast *f)
+{
+    const k3_engine *engine = f->engine;
+    const k3_budget *b = &engine->budget;
+    k3_memory_info info = {0};
+    engine->be->memory->info(engine->be, &info);
+    say(p, "backend        %s\n", engine->be->describe(engine->be));
+    if (*engine->note)
+        say(p, "no GPU         %s\n", engine->note);
+    if (engine->be->is_device)
+        say(p, "device memory  %.3f GB may be used\n", gb(info.budget - info.used));
+    if (b->available)
+        say(p, "memory         %.3f GB is free, %.3f of it is left to other programs, %.3f may be used\n", gb(b->available), gb(b->reserve),
+            gb(b->limit));
+    if (b->is_clamped)
+        say(p, "               %.3f GB was asked for, more than that\n", gb(engine->config.ram));
+}
+
+static void say_parts(k3_printer *p, const k3_forecast *f)
+{
+    const k3_engine *engine = f->engine;
+    const k3_budget *b = &engine->budget;
+    const k3_trunk_plan *trunk = &b->trunk_plan;
+    int n_layers = engine->hp->n_layers, is_device = engine->be->is_device;
+    say(p, "trunk          %s, %.3f GB in memory: ", k3_trunk_name(engine->trunk), gb(f->trunk));
+    if (is_device)
+        say(p, "all of it, on the device\n");
+    else
+        say(p, "%d layers, %d are read from disk; head %s, embedding %s\n", trunk->n_pinned, n_layers - trunk->n_pinned,
+            trunk->has_head ? "in memory" : "from disk", trunk->has_embed ? "in memory" : "from disk");
+    say(p, "conversations  %.3f GB\n", gb(is_device ? k3_machine_reserved_bytes(engine) : b->sessions));
+    say(p, "passes         %.3f GB, %d rows\n", gb(is_device ? k3_forward_bytes(engine->hp, engine->chunk_rows) : b->scratch),
+        engine->chunk_rows);
+    if (is_device)
+        say(p, "experts        room for %d of %d on the device\n", f->n_on_device, f->n_experts);
+    say(p, "experts        %.3f GB, slots for %d of %d\n", gb(f->n_here ? b->experts : 0), f->n_here, f->n_experts);
+    if (b->available)
+        say(p, "peak           %.3f of %.3f GB\n", gb(b->peak), gb(b->limit));
+}
+
+static void say_speed(k3_printer *p, const k3_forecast *f)
+{
+    const char *by = f->engine->config.disk_rate > 0 ? "as stated" : "measured now";
+    say(p, "disk           %.3f GB a token at %.3f GB/s, %s\n", gb(f->disk_bytes), f->disk_rate * 1e-9, by);
+    if (*f->notice)
+        say(p, "               %s", f->notice);
+    say(p, "arithmetic     %.3f GB a token of memory at %.3f GB/s, measured now\n", gb(f->memory_bytes), f->memory_rate * 1e-9);
+    if (f->tokens > 0)
+        say(p, "expected       %.2f tokens/s at most, once experts have settled; the %s is what limits it\n", f->tokens,
+            (double)f->disk_bytes / f->disk_rate > (double)f->memory_bytes / f->memory_rate ? "disk" : "memory");
+}
+
+/* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
+
+static void say_json(k3_printer *p, const k3_forecast *f)
+{
+    typedef unsigned long long ull;
+    const k3_engine *engine = f->engine;
+    const k3_budget *b = &engine->budget;
+    const k3_trunk_plan *trunk = &b->trunk_plan;
+    int all = engine->be->is_device;
+    say(p, "{\"backend\": \"%s\", \"trunk\": \"%s\", \"memory_free\": %llu, \"memory_reserve\": %llu, \"memory_limit\": %llu, ",
+        all ? "device" : "cpu", k3_trunk_name(engine->trunk), (ull)b->available, (ull)b->reserve, (ull)b->limit);
+    say(p, "\"is_clamped\": %s, \"peak\": %llu, ", b->is_clamped ? "true" : "false", (ull)b->peak);
+    say(p, "\"trunk_bytes\": %llu, \"layers\": %d, \"layers_in_memory\": %d, \"head_in_memory\": %s, \"embedding_in_memory\": %s, ",
+        (ull)f->trunk, engine->hp->n_layers, all ? engine->hp->n_layers : trunk->n_pinned, all || trunk->has_head ? "true" : "false",
+        all || trunk->has_embed ? "true" : "false");
+    say(p, "\"conversation_bytes\": %llu, \"pass_bytes\": %llu, \"pass_rows\": %d, ", (ull)b->sessions, (ull)b->scratch,
+        engine->chunk_rows);
+    say(p, "\"experts\": %d, \"expert_slots\": %d, \"expert_slots_on_device\": %d, \"expert_bytes\": %llu, ", f->n_experts, f->n_here,
+        f->n_on_device, (ull)b->experts);
+    say(p, "\"disk_bytes_per_token\": %llu, \"disk_bytes_per_s\": %.0f, \"disk_rate_is_measured\": %s, ", (ull)f->disk_bytes, f->disk_rate,
+        engine->config.disk_rate > 0 ? "false" : "true");
+    say(p, "\"memory_bytes_per_token\": %llu, \"memory_bytes_per_s\": %.0f, \"tokens_per_s\": %.4f}\n", (ull)f->memory_bytes,
+        f->memory_rate, f->tokens);
+}
+
+static k3_status forecast(k3_printer *p, k3_engine *engine, int as_json, k3_error *err)
+{
+    k3_forecast f = {.engine = engine};
+    K3_TRY(k3_machine_open(engine, err));
+    K3_TRY(predict(&f, err));
+    if (as_json) {
+        say_json(p, &f);
+    } else {
+        say_memory(p, &f);
+        say_parts(p, &f);
+        say_speed(p, &f);
+    }
+    return K3_OK;
+}
+
+k3_status k3_plan(char **text, const char *model, const k3_config *config, int as_json, k3_error *err)
+{
+    static const k3_config defaults;
+    k3_printer p = {.size = 8192};
+    k3_engine *engine = calloc(1, sizeof *engine);
+    *text = p.text = calloc(1, p.size);
+    if (!engine || !p.text) {
+        free(engine);
+        return k3_fail(err, K3_E_NOMEM, "plan: out of memory");
+    }
+    engine->open_backend = k3_backend_open;
+    engine->plans_only = 1;
+    k3_status status = k3_engine_prepare(engine, model, config ? config : &defaults, err);
+    if (status == K3_OK)
+        status = forecast(&p, engine, as_json, err);
+    k3_engine_close(engine);
+    return status;
+}
