@@ -27,8 +27,8 @@ static k3_engine *open_with(k3_config config)
     return engine;
 }
 
-/* A prompt and then one token after another. */
-static void run(k3_engine *engine)
+/* A prompt and then one token after another; `logits` of the last, or NULL. */
+static void run(k3_engine *engine, float *logits)
 {
     k3_session *session;
     k3_error err;
@@ -42,6 +42,8 @@ static void run(k3_engine *engine)
         status = k3_session_append(session, &ids[i], 1, &err);
     if (status != K3_OK)
         fail_msg("%s", err.text);
+    if (logits)
+        memcpy(logits, k3_session_logits(session), TINY_VOCAB * sizeof *logits);
     k3_session_close(session);
 }
 
@@ -65,7 +67,7 @@ static void the_parts_of_the_time_sum_to_the_total(void **state)
         char text[16384];
         config.ram = is_small ? least : 0;
         k3_engine *engine = open_with(config);
-        run(engine);
+        run(engine, NULL);
         k3_engine_stats(engine, text, sizeof text, 1);
         *strchr(text, '\n') = 0;
         unsigned long long passes = 0, rows = 0;
@@ -94,7 +96,7 @@ static void bytes_from_disk_are_counted(void **state)
     char text[16384];
     config.ram = least;
     k3_engine *engine = open_with(config);
-    run(engine);
+    run(engine, NULL);
     k3_stream_stat experts;
     k3_trunk_stat trunk;
     k3_experts_stream_stats(engine->experts, &experts);
@@ -122,7 +124,7 @@ static void F11_what_is_allocated_is_what_was_planned(void **state)
         const k3_late *late = engine->weights->late;
         k3_memory_info info = {0};
         int n_slots = k3_experts_room(engine->experts);
-        run(engine);
+        run(engine, NULL);
         engine->be->memory->info(engine->be, &info);
         uint64_t taken = info.used + k3_stream_slot_bytes(engine->ckpt) * (uint64_t)n_slots;
         taken += late && late->stream ? k3_trunk_bytes(late->stream) : 0;
@@ -132,6 +134,25 @@ static void F11_what_is_allocated_is_what_was_planned(void **state)
                      (unsigned long long)taken);
         assert_int_equal(n_slots, b->n_slots);
         assert_true(b->peak <= b->limit);
+        k3_engine_close(engine);
+    }
+}
+
+/* Case F19: the least that the error of a smaller budget states is enough, and changes no bit. */
+static void F19_any_budget_above_the_minimum_gives_the_same_logits(void **state)
+{
+    (void)state;
+    static float whole[TINY_VOCAB], part[TINY_VOCAB];
+    k3_engine *engine = open_with(plain);
+    run(engine, whole);
+    k3_engine_close(engine);
+    k3_config config = plain;
+    for (int i = 0; i < 5; i++) {
+        config.ram = least + least * (uint64_t)i / 8;
+        engine = open_with(config);
+        run(engine, part);
+        assert_memory_equal(part, whole, sizeof whole);
+        assert_true(i || engine->budget.trunk_plan.n_pinned < engine->hp->n_layers);
         k3_engine_close(engine);
     }
 }
@@ -257,6 +278,7 @@ int main(void)
         cmocka_unit_test(the_parts_of_the_time_sum_to_the_total),
         cmocka_unit_test(bytes_from_disk_are_counted),
         cmocka_unit_test(F11_what_is_allocated_is_what_was_planned),
+        cmocka_unit_test(F19_any_budget_above_the_minimum_gives_the_same_logits),
         cmocka_unit_test(F16_more_than_there_is_is_said_and_not_taken),
         cmocka_unit_test(the_plan_is_what_opening_does),
         cmocka_unit_test(a_disk_rate_that_is_not_given_is_measured),

@@ -1,0 +1,188 @@
+/* The plan for the host's memory, by the cases of users whose memory was not enough, or was not used. */
+#include "store/budget.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 93, MOE_LAYERS = 92, EXPERTS = 896, NOW = 16 };
+static const uint64_t GB = 1000000000, MB = 1000000;
+
+static k3_trunk_sizes sizes;
+
+/* A model as large as the released one: 60 GB of trunk as it is held, 360 GB of experts. */
+static k3_budget_facts facts_of(uint64_t available, uint64_t ram)
+{
+    sizes = (k3_trunk_sizes){.always = 20 * MB, .rows = MB, .n_layers = LAYERS};
+    for (int l = 0; l < LAYERS; l++)
+        sizes.layers[l] = (k3_trunk_size){.held = 600 * MB, .stored = 1200 * MB, .room = 1201 * MB, .made = 600 * MB};
+    sizes.head = (k3_trunk_size){.held = 1200 * MB, .stored = 2400 * MB, .room = 80 * MB, .made = 40 * MB};
+    sizes.embed = (k3_trunk_size){.held = 2400 * MB, .stored = 2400 * MB};
+    return (k3_budget_facts){.available = available,
+                             .ram = ram,
+                             .scratch = 500 * MB,
+                             .sessions = 900 * MB,
+                             .trunk = &sizes,
+                             .expert_slot = 4395008,
+                             .n_experts = MOE_LAYERS * EXPERTS,
+                             .n_experts_now = NOW};
+}
+
+static k3_budget plan(uint64_t available, uint64_t ram)
+{
+    k3_budget b;
+    k3_error err;
+    k3_budget_facts facts = facts_of(available, ram);
+    if (k3_budget_make(&b, &facts, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    return b;
+}
+
+/* What holds of every plan. */
+static void check(const k3_budget *b, const k3_budget_facts *facts)
+{
+    assert_true(b->peak <= b->limit);
+    assert_true(b->limit <= facts->available - b->reserve);
+    assert_true(b->reserve > 0 && b->available == facts->available);
+    assert_true(b->peak == b->scratch + b->sessions + b->trunk + b->experts);
+    assert_true(b->experts == facts->expert_slot * (uint64_t)b->n_slots);
+    assert_true(!facts->n_experts || b->n_slots >= 1);
+    assert_true(b->n_slots <= facts->n_experts);
+    assert_true(b->is_clamped == (facts->ram > facts->available - b->reserve));
+    assert_true(!facts->ram || b->limit <= facts->ram);
+}
+
+/* The smallest --ram that plans, found by halving. */
+static uint64_t least_ram(uint64_t available)
+{
+    uint64_t low = 0, high = available;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        k3_budget b;
+        k3_budget_facts facts = facts_of(available, middle);
+        *(k3_budget_make(&b, &facts, NULL) == K3_OK ? &high : &low) = middle;
+    }
+    return high;
+}
+
+/* ---- cases -------------------------------------------------------------------------------------------------------------- */
+
+static void F01_what_is_free_is_used_without_being_asked(void **state)
+{
+    (void)state;
+    for (uint64_t free_gb = 8; free_gb <= 400; free_gb += 7) {
+        k3_budget_facts facts = facts_of(free_gb * GB, 0);
+        k3_budget b = plan(facts.available, 0);
+        double share = (double)b.peak / (double)facts.available;
+        check(&b, &facts);
+        if (share < 0.7 || share > 0.9)
+            fail_msg("%d GB are free, %.1f %% of them are used", (int)free_gb, 100 * share);
+    }
+    /* A model that is smaller than the memory is there as a whole. */
+    k3_budget b = plan(1000 * GB, 0);
+    assert_int_equal(b.n_slots, MOE_LAYERS * EXPERTS);
+    assert_int_equal(b.trunk_plan.n_pinned, LAYERS);
+    assert_true(b.trunk_plan.has_head && b.trunk_plan.has_embed && !b.trunk_plan.token_bytes);
+}
+
+static void F02_F16_an_explicit_size_beyond_what_there_is_is_clamped(void **state)
+{
+    (void)state;
+    for (uint64_t free_gb = 8; free_gb <= 400; free_gb += 7)
+        for (uint64_t ram = free_gb * GB; ram <= 8 * free_gb * GB; ram *= 2) {
+            k3_budget_facts facts = facts_of(free_gb * GB, ram);
+            k3_budget b = plan(facts.available, ram);
+            check(&b, &facts);
+            assert_int_equal(b.is_clamped, 1);
+            assert_true(b.peak < facts.available);
+        }
+    k3_budget b = plan(64 * GB, 32 * GB);
+    assert_int_equal(b.is_clamped, 0);
+    assert_true(b.limit == 32 * GB && b.peak > 31 * GB);
+}
+
+static void F12_nothing_takes_what_is_left_to_other_programs(void **state)
+{
+    (void)state;
+    for (uint64_t free_gb = 6; free_gb <= 200; free_gb += 2)
+        for (int eighths = 0; eighths <= 16; eighths++) {
+            k3_budget b;
+            k3_budget_facts facts = facts_of(free_gb * GB, free_gb * GB / 8 * (uint64_t)eighths);
+            if (k3_budget_make(&b, &facts, NULL) != K3_OK)
+                continue;
+            check(&b, &facts);
+            assert_true(b.reserve >= facts.available / 50);
+            assert_true(b.peak + b.reserve <= facts.available);
+        }
+}
+
+static void F19_any_budget_above_the_minimum_plans(void **state)
+{
+    (void)state;
+    uint64_t available = 64 * GB, least = least_ram(available), most = UINT64_MAX;
+    assert_true(least < (uint64_t)LAYERS * 600 * MB / 10); /* far below the trunk */
+    for (uint64_t ram = least; ram < available; ram += ram / 64) {
+        k3_budget_facts facts = facts_of(available, ram);
+        k3_budget b = plan(available, ram);
+        check(&b, &facts);
+        assert_true(b.trunk_plan.token_bytes <= most); /* more memory never means more to read */
+        most = b.trunk_plan.token_bytes;
+    }
+}
+
+static void F19_below_the_minimum_the_error_has_the_parts(void **state)
+{
+    (void)state;
+    uint64_t least = least_ram(64 * GB), rams[] = {1, least / 2, least - 1};
+    for (size_t i = 0; i < sizeof rams / sizeof *rams; i++) {
+        k3_budget b;
+        k3_error err;
+        k3_budget_facts facts = facts_of(64 * GB, rams[i]);
+        assert_int_equal(k3_budget_make(&b, &facts, &err), K3_E_NOMEM);
+        char wanted[96];
+        snprintf(wanted, sizeof wanted, "at least %.3f are wanted: passes 0.500, conversations 0.900, trunk ", (double)least * 1e-9);
+        if (!strstr(err.text, wanted) || !strstr(err.text, "one expert 0.004"))
+            fail_msg("\"%s\" found, \"%s\" wanted", err.text, wanted);
+    }
+    k3_budget b;
+    k3_error err;
+    k3_budget_facts facts = facts_of(100 * MB, 0); /* nor without --ram */
+    assert_int_equal(k3_budget_make(&b, &facts, &err), K3_E_NOMEM);
+}
+
+/* A device has the trunk: all of the budget is for experts. A dense model has none of those. */
+static void what_is_not_there_takes_nothing(void **state)
+{
+    (void)state;
+    k3_budget b;
+    k3_budget_facts facts = facts_of(64 * GB, 32 * GB);
+    facts.trunk = NULL;
+    facts.scratch = facts.sessions = 0;
+    assert_int_equal(k3_budget_make(&b, &facts, NULL), K3_OK);
+    check(&b, &facts);
+    assert_true(b.trunk == 0 && b.peak + facts.expert_slot > 32 * GB);
+    facts = facts_of(64 * GB, 0);
+    facts.n_experts = facts.n_experts_now = 0;
+    facts.expert_slot = 0;
+    assert_int_equal(k3_budget_make(&b, &facts, NULL), K3_OK);
+    check(&b, &facts);
+    assert_int_equal(b.n_slots, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(F01_what_is_free_is_used_without_being_asked),
+        cmocka_unit_test(F02_F16_an_explicit_size_beyond_what_there_is_is_clamped),
+        cmocka_unit_test(F12_nothing_takes_what_is_left_to_other_programs),
+        cmocka_unit_test(F19_any_budget_above_the_minimum_plans),
+        cmocka_unit_test(F19_below_the_minimum_the_error_has_the_parts),
+        cmocka_unit_test(what_is_not_there_takes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
