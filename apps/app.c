@@ -48,6 +48,7 @@ k3_config app_config(const app_options *options)
                        .expert_devices = options->expert_devices,
                        .kernel_cache = options->kernel_cache,
                        .kernels = options->kernels,
+                       .usage = options->usage,
                        .timing = options->stats,
                        .disk_rate = (double)options->disk_rate};
 }

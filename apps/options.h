@@ -16,7 +16,7 @@ typedef struct app_options {
     uint64_t seed;
     const char **stops; /* [n_stops]; app_options_free */
     size_t n_stops;
-    const char *backend, *trunk, *expert_devices, *kernel_cache, *kernels;
+    const char *backend, *trunk, *expert_devices, *kernel_cache, *kernels, *usage;
     uint64_t ram, vram, disk_rate;
     int exact;
     long threads, chunk_rows;

@@ -14,6 +14,8 @@ static const app_option engine_options[] = {
      "memory to use of each device, such as 512M or 24G; experts take what is left"},
     {"--disk-rate", "SIZE", APP_SIZE, AT(disk_rate), 0, 0, NULL,
      "bytes that the model's disk delivers a second, such as 3G: --stats tells the share of it, `k3 plan` measures it if it is not given"},
+    {"--usage", "FILE", APP_TEXT, AT(usage), 0, 0, NULL,
+     "keep how often experts were used in this file; the next start fills memory with those used most before the first token"},
     {"--expert-devices", "LIST", APP_TEXT, AT(expert_devices), 0, 0, NULL,
      "further devices that hold routed experts, separated by commas, such as vulkan:1,vulkan:2"},
     {"--kernel-cache", "DIR", APP_TEXT, AT(kernel_cache), 0, 0, NULL,

@@ -2,8 +2,7 @@
  *
  * The only installed header. An engine owns a model; a session is one token timeline with its state; sampling and chat are pure helpers on
  * top. Every function that can fail returns a k3_status and fills `err` (or NULL) with one sentence: the thing, what was found and wanted.
- * Nothing here prints, exits or reads the environment. One engine may be used from one thread at a time; tokenising, rendering and parsing
- * are safe from any thread. */
+ * Nothing here prints, exits or reads the environment. An engine is for one thread at a time; tokenising, rendering, parsing for any. */
 #ifndef K3_H
 #define K3_H
 
@@ -49,6 +48,7 @@ typedef struct k3_config {
     uint64_t ram, vram;         /* bytes to use of the machine's memory, and of each device's; 0: what is free */
     const char *expert_devices; /* further devices that hold routed experts, such as "vulkan:1,vulkan:2"; NULL: none */
     const char *kernel_cache;   /* a folder where a device keeps compiled kernels between runs; NULL: they are compiled each time */
+    const char *usage;          /* a file that keeps which experts were used, to fill memory with at the next start; NULL: none */
     const char *kernels;        /* a folder of Metal kernels that replace those built in, also while it runs; NULL: none */
     int timing;                 /* a device times its operations, which costs a little */
     double disk_rate;           /* bytes per second that the model's disk can deliver; 0: unknown, k3_plan measures it */

@@ -58,6 +58,12 @@ static uint64_t mix_hash(uint64_t h, uint64_t v)
     return h * 0xff51afd7ed558ccdu;
 }
 
+uint64_t k3_engine_model(const k3_engine *engine)
+{
+    uint64_t experts = 0, h = mix_hash(k3_ckpt_total_bytes(engine->ckpt, &experts), k3_ckpt_n_params(engine->ckpt));
+    return mix_hash(mix_hash(h, experts), (uint64_t)engine->hp->vocab);
+}
+
 static uint64_t fingerprint_of(const k3_engine *engine)
 {
     const k3_hparams *hp = engine->hp;
@@ -112,6 +118,7 @@ static k3_status keep_config(k3_engine *engine, const k3_config *config, k3_erro
     engine->config.expert_devices = engine->expert_devices = copy_text(config->expert_devices, &failed);
     engine->config.kernel_cache = engine->kernel_cache = copy_text(config->kernel_cache, &failed);
     engine->config.kernels = engine->kernels = copy_text(config->kernels, &failed);
+    engine->config.usage = engine->usage = copy_text(config->usage, &failed);
     return failed ? k3_fail(err, K3_E_NOMEM, "engine: out of memory") : K3_OK;
 }
 
@@ -171,6 +178,7 @@ void k3_engine_close(k3_engine *engine)
     free(engine->expert_devices);
     free(engine->kernel_cache);
     free(engine->kernels);
+    free(engine->usage);
     free(engine->sessions);
     free(engine);
 }

@@ -34,7 +34,7 @@ struct k3_engine {
     k3_vocab *vocab;  /* NULL without tiktoken.model */
     k3_config config; /* as opened; its names are these copies */
     k3_budget budget; /* of the host's memory */
-    char *backend_name, *expert_devices, *kernel_cache, *kernels;
+    char *backend_name, *expert_devices, *kernel_cache, *kernels, *usage;
     k3_backend_opener open_backend;
     k3_packing packing;
     k3_session **sessions; /* [n_sessions], all that are open */
@@ -44,13 +44,14 @@ struct k3_engine {
     int has_trunk, chunk_rows;
     uint64_t fingerprint; /* of the dimensions and the arithmetic: a saved session fits an equal one only */
     k3_info info;
-    char plan[1200], note[300], notice[400];
+    char plan[1500], note[300], notice[400], usage_note[300]; /* usage_note: why a file of use counts is not used, or not written */
 
     /* The machine. be == NULL: none stands, and the next call tries the CPU. */
     k3_backend *be;
     k3_weights *weights;
     k3_experts *experts;
     k3_forward *forward;
+    int keeps_usage;  /* use counts go to the file when the machine closes */
     int plans_only;   /* nothing is loaded: the backend is there and nothing else */
     int was_device;   /* the last backend that opened was one */
     int was_reopened; /* after a failure, and not yet trusted again */
@@ -97,6 +98,8 @@ void k3_machine_trust(k3_engine *engine);
  * experts when it is asked for. */
 uint64_t k3_machine_reserved_bytes(const k3_engine *engine);
 const char *k3_trunk_name(k3_trunk trunk);
+/* A number that tells the model from others, however it is computed. */
+uint64_t k3_engine_model(const k3_engine *engine);
 
 /* The backend goes: its memory is released, the ids stay. */
 void k3_session_lose(k3_session *session);

@@ -110,10 +110,10 @@ static void describe(k3_engine *engine)
         snprintf(memory + strlen(memory), sizeof memory - strlen(memory), " (%.2f was asked for, more than is free)",
                  (double)engine->config.ram * 1e-9);
     const char *note = engine->note;
-    snprintf(engine->plan, sizeof engine->plan, "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass",
+    snprintf(engine->plan, sizeof engine->plan, "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass%s",
              engine->be->describe(engine->be), *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk),
              engine->config.exact ? " (exact)" : "", (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, memory,
-             k3_type_name(engine->cache_type), engine->chunk_rows);
+             k3_type_name(engine->cache_type), engine->chunk_rows, engine->usage_note);
 }
 
 /* Trunk precision and rows a pass are chosen once: a machine brought up later has to do the same work. */
@@ -123,6 +123,24 @@ static void choose(k3_engine *engine, uint64_t room)
         engine->trunk = choose_trunk(engine->ckpt, room, engine->be->is_device);
     if (!engine->chunk_rows)
         engine->chunk_rows = engine->be->is_device ? K3_DEVICE_CHUNK_ROWS : K3_CHUNK_ROWS;
+}
+
+/* A file that cannot be used is said, and left alone; whether it can be written is tried at once, since nobody hears of it at the end. */
+static k3_status use_counts(k3_engine *engine, k3_error *err)
+{
+    const k3_config *c = &engine->config;
+    uint64_t model = c->usage ? k3_engine_model(engine) : 0;
+    k3_error why = {K3_OK, ""};
+    *engine->usage_note = 0;
+    if (!c->usage)
+        return K3_OK;
+    k3_status loaded = k3_experts_remember(engine->experts, model, c->usage, &why), status = loaded;
+    if (status == K3_OK || status == K3_E_NOT_FOUND)
+        status = k3_experts_keep(engine->experts, model, c->usage, &why);
+    engine->keeps_usage = status == K3_OK;
+    if (status != K3_OK)
+        snprintf(engine->usage_note, sizeof engine->usage_note, "; %.290s", why.text);
+    return loaded == K3_OK ? k3_experts_fill(engine->experts, c->progress, c->user, err) : K3_OK;
 }
 
 static k3_status bring_up(k3_engine *engine, const char *name, const char *devices, k3_error *err)
@@ -160,6 +178,7 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
     K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), engine->budget.experts, c->progress, c->user, err));
+    K3_TRY(use_counts(engine, err));
     /* What devices did to test their kernels is no work of the model's. */
     int n_tiers = 0, i_main = 0;
     const k3_tier *tiers = k3_experts_tiers(engine->experts, &n_tiers, &i_main);
@@ -179,6 +198,9 @@ static k3_status open_on(k3_engine *engine, const char *name, const char *device
 
 void k3_machine_close(k3_engine *engine)
 {
+    if (engine->keeps_usage)
+        (void)k3_experts_keep(engine->experts, k3_engine_model(engine), engine->usage, NULL); /* else the file is as it was */
+    engine->keeps_usage = 0;
     k3_forward_close(engine->forward);
     k3_experts_close(engine->experts);
     k3_weights_free(engine->weights);

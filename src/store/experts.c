@@ -464,6 +464,78 @@ k3_status k3_experts_load(k3_experts *x, uint64_t keep_free, uint64_t ram, k3_pr
     return x->tiers[x->i_main].n_slots == x->n_experts ? tell_addresses(x, err) : K3_OK;
 }
 
+/* ---- what was used before ------------------------------------------------------------------------------------------------ */
+
+static k3_usage usage_of(const k3_experts *x, uint64_t model)
+{
+    return (k3_usage){model, x->hp->n_layers, x->hp->n_experts};
+}
+
+k3_status k3_experts_remember(k3_experts *x, uint64_t model, const char *path, k3_error *err)
+{
+    k3_usage of = usage_of(x, model);
+    K3_TRY(k3_usage_load(x->policy, &of, path, err));
+    return x->stream ? k3_stream_remember(x->stream, &of, path, err) : K3_OK;
+}
+
+k3_status k3_experts_keep(const k3_experts *x, uint64_t model, const char *path, k3_error *err)
+{
+    k3_usage of = usage_of(x, model);
+    return k3_usage_save(x->policy, &of, path, err);
+}
+
+static int rising(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static k3_status fill_devices(k3_experts *x, const int *items, int n, k3_error *err)
+{
+    int E = x->hp->n_experts;
+    for (int i = 0; i < n; i++)
+        K3_TRY(fill_slot(x, k3_policy_take(x->policy, items[i], 1), items[i] / E, items[i] % E, err));
+    for (int i = 0; i < x->n_tiers; i++)
+        K3_TRY(x->tiers[i].be->sync(x->tiers[i].be, err));
+    return K3_OK;
+}
+
+static k3_status fill_stream(k3_experts *x, const int *items, int n, k3_progress progress, void *user, k3_error *err)
+{
+    int E = x->hp->n_experts;
+    uint64_t one = k3_experts_one_bytes(x->hp);
+    for (int i = 0, n_ids = 0; i < n; i += n_ids) {
+        if (progress && progress(user, "loading experts", (uint64_t)i * one, (uint64_t)n * one))
+            return k3_fail(err, K3_E_CANCELLED, "loading was cancelled");
+        for (n_ids = 0; i + n_ids < n && items[i + n_ids] / E == items[i] / E; n_ids++)
+            x->on_cpu[n_ids] = items[i + n_ids] % E;
+        K3_TRY(k3_stream_fill(x->stream, items[i] / E, x->on_cpu, n_ids, err));
+    }
+    return K3_OK;
+}
+
+k3_status k3_experts_fill(k3_experts *x, k3_progress progress, void *user, k3_error *err)
+{
+    if (!x->stream) /* the devices have all */
+        return K3_OK;
+    k3_usage of = usage_of(x, 0);
+    int unused, n = x->slots.n + k3_stream_slots(x->stream, &unused), n_items = (int)item_of(x, x->hp->n_layers, 0);
+    n = n < n_items ? n : n_items;
+    int *items = malloc(((size_t)n + 1) * sizeof *items);
+    if (!items)
+        return k3_fail(err, K3_E_NOMEM, "expert table: out of memory for %d experts", n);
+    k3_status status = k3_usage_most(x->policy, &of, items, &n, err);
+    int n_devices = x->slots.n < n ? x->slots.n : n;
+    if (status == K3_OK) {
+        qsort(items, (size_t)n_devices, sizeof *items, rising);
+        qsort(items + n_devices, (size_t)(n - n_devices), sizeof *items, rising);
+        status = fill_devices(x, items, n_devices, err);
+    }
+    if (status == K3_OK)
+        status = fill_stream(x, items + n_devices, n - n_devices, progress, user, err);
+    free(items);
+    return status;
+}
+
 int k3_experts_shrink(k3_experts *x)
 {
     int first, n;

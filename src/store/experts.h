@@ -41,6 +41,13 @@ k3_tier *k3_experts_tiers(k3_experts *experts, int *n, int *i_main);
  * host's memory are for experts of the CPU, which are read as they are wanted; less than one takes is room for one. To be called once,
  * when everything else that lives on the devices is there. Too little memory means fewer slots, not a failure. */
 k3_status k3_experts_load(k3_experts *experts, uint64_t keep_free, uint64_t ram, k3_progress progress, void *user, k3_error *err);
+/* Counts of use that an earlier run has kept in a file; `model` tells the model from others. Before the first layer. What k3_usage_load
+ * refuses changes nothing. */
+k3_status k3_experts_remember(k3_experts *experts, uint64_t model, const char *path, k3_error *err);
+/* Fills slots that are empty with the experts that were used most. Before the first layer. */
+k3_status k3_experts_fill(k3_experts *experts, k3_progress progress, void *user, k3_error *err);
+/* Keeps the counts in the file. */
+k3_status k3_experts_keep(const k3_experts *experts, uint64_t model, const char *path, k3_error *err);
 /* Gives up slots of the main device to make room there; 0: there are none. */
 int k3_experts_shrink(k3_experts *experts);
 

@@ -1,7 +1,6 @@
 #include "store/stream.h"
 
 #include "base/os.h"
-#include "store/policy.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -266,6 +265,15 @@ static k3_status start_reads(k3_stream *s, k3_error *err)
     return K3_OK;
 }
 
+static void find_place(const k3_stream *s, k3_seat *seat)
+{
+    k3_part parts[PARTS];
+    if (parts_of(s->ckpt, s->layer, seat->id, parts)) {
+        seat->shard = parts[0].shard;
+        seat->offset = parts[0].offset;
+    }
+}
+
 static int by_place(const void *a, const void *b)
 {
     const k3_seat *x = a, *y = b;
@@ -283,16 +291,13 @@ k3_status k3_stream_begin(k3_stream *s, int layer, const int32_t *ids, int n, k3
     s->next_queued = 0;
     k3_policy_step(s->policy, layer);
     for (int i = 0; i < n; i++) {
-        k3_part parts[PARTS];
         k3_seat *seat = &s->seats[i];
         *seat = (k3_seat){.id = ids[i], .slot = k3_policy_use(s->policy, item_of(s, layer, ids[i]))};
         seat->state = seat->slot >= 0 ? SEAT_READY : SEAT_QUEUED;
         s->stat.wanted++;
         s->stat.hits += seat->slot >= 0;
-        if (seat->slot < 0 && parts_of(s->ckpt, layer, ids[i], parts)) {
-            seat->shard = parts[0].shard;
-            seat->offset = parts[0].offset;
-        }
+        if (seat->slot < 0)
+            find_place(s, seat);
     }
     qsort(s->seats, (size_t)n, sizeof *s->seats, by_place);
     return start_reads(s, err);
@@ -404,6 +409,33 @@ k3_status k3_stream_next(k3_stream *s, const k3_expert **view, int *n, k3_error 
         status = collect(s, 1, err);
     if (status != K3_OK)
         drain(s);
+    return status;
+}
+
+/* ---- before the first layer ------------------------------------------------------------------------------------------- */
+
+k3_status k3_stream_remember(k3_stream *s, const k3_usage *of, const char *path, k3_error *err)
+{
+    return k3_usage_load(s->policy, of, path, err);
+}
+
+k3_status k3_stream_fill(k3_stream *s, int layer, const int32_t *ids, int n, k3_error *err)
+{
+    k3_io_stat unused;
+    s->layer = layer;
+    s->n_seats = n;
+    s->next_queued = 0;
+    for (int i = 0; i < n; i++) {
+        s->seats[i] = (k3_seat){.id = ids[i], .slot = -1, .state = SEAT_QUEUED};
+        find_place(s, &s->seats[i]);
+    }
+    qsort(s->seats, (size_t)n, sizeof *s->seats, by_place);
+    k3_status status = start_reads(s, err);
+    while (status == K3_OK && is_reading(s))
+        status = collect(s, 1, err);
+    drain(s);
+    k3_io_stats(s->io, &unused, 1);
+    s->stat = (k3_stream_stat){0};
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
 #include "io/io.h"
+#include "store/usage.h"
 
 typedef struct k3_stream k3_stream;
 
@@ -30,6 +31,11 @@ k3_status k3_stream_begin(k3_stream *stream, int layer, const int32_t *ids, int 
 k3_status k3_stream_next(k3_stream *stream, const k3_expert **view, int *n, k3_error *err);
 /* Takes back what was handed out and waits for what is in flight, so that the next layer can begin; after a failure elsewhere. */
 void k3_stream_abandon(k3_stream *stream, const k3_expert **view);
+
+/* Reads experts ids[n] of a layer into slots that are free, as many as there are at least, before anything is wanted; counts no use. */
+k3_status k3_stream_fill(k3_stream *stream, int layer, const int32_t *ids, int n, k3_error *err);
+/* k3_usage_load, before anything is wanted. */
+k3_status k3_stream_remember(k3_stream *stream, const k3_usage *of, const char *path, k3_error *err);
 
 int k3_stream_slots(const k3_stream *stream, int *n_used);
 void k3_stream_stats(k3_stream *stream, k3_stream_stat *out, int reset);
