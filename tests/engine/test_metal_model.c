@@ -147,7 +147,7 @@ static void mapped_experts_are_not_copied(void **state)
     (void)state;
     k3_error err;
     k3_memory_info info;
-    k3_engine *engine, *cpu;
+    k3_engine *engine = NULL, *cpu = NULL;
     tiny_checkpoint *tiny = tiny_new(3);
     char *folder = tiny_folder();
     int n, n_slots, all, n_tiers, i_main;
