@@ -148,6 +148,8 @@ typedef struct k3_memory_ops {
     k3_buf *(*alloc_rows)(k3_backend *be, uint64_t rows, uint64_t row_bytes, const char *what);
     /* A buffer over host pages that outlive it, without a copy where the device can, as a copy where it cannot. */
     k3_buf *(*wrap)(k3_backend *be, void *host, uint64_t bytes, const char *what);
+    /* The same, and never a copy: NULL without a failure where the device does not take these pages, which are then not touched. */
+    k3_buf *(*view)(k3_backend *be, void *host, uint64_t bytes);
     void (*release)(k3_backend *be, k3_buf *buf);
     void (*upload)(k3_backend *be, k3_ref dst, const void *src, uint64_t bytes); /* src may change after the call */
     void (*download)(k3_backend *be, void *dst, k3_ref src, uint64_t bytes);     /* waits for all recorded work */

@@ -329,7 +329,7 @@ static int room_for(const k3_experts *x, k3_backend *be, uint64_t keep_free)
 
 /* ---- files read in place ------------------------------------------------------------------------------------------ */
 
-/* At a multiple of K3_VIEW_ALIGN, which may be more than a page: room is taken first, and the file put into it. */
+/* At a multiple of K3_VIEW_ALIGN, which may be more than the page here: room is taken first, and the file put into it. */
 static void *map_aligned(int fd, size_t bytes)
 {
     char *room = mmap(NULL, bytes + K3_VIEW_ALIGN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -22,15 +22,12 @@ int k3_views_open(k3_views *views, k3_backend *be, void *at, uint64_t bytes, uin
     uint64_t n = (all + views->stride - 1) / views->stride;
     views->windows = calloc(n, sizeof *views->windows);
     for (uint64_t start = 0; views->windows && start < all; start += views->stride) {
-        char *first = (char *)at + start;
-        k3_buf *buf = be->memory->wrap(be, first, all - start < window ? all - start : window, "mapped experts");
-        if (buf)
-            views->windows[views->n++] = buf;
-        if (!buf || buf->host != first) { /* none, or a copy */
-            (void)be->sync(be, NULL);
+        k3_buf *buf = be->memory->view(be, (char *)at + start, all - start < window ? all - start : window);
+        if (!buf) {
             k3_views_close(views);
             return 0;
         }
+        views->windows[views->n++] = buf;
     }
     return views->windows != NULL;
 }

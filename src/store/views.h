@@ -5,8 +5,9 @@
 
 #include "backend/backend.h"
 
-/* Files are mapped at a multiple of this, which is a multiple of every machine's page. */
-enum { K3_VIEW_ALIGN = 65536 };
+/* Files are mapped at a multiple of this and seen up to the next one after their end: the page of the machines whose devices share the
+ * host's memory, so that no whole page lies behind a file's end, where there is nothing to read. */
+enum { K3_VIEW_ALIGN = 16384 };
 
 typedef struct k3_views {
     k3_backend *be;

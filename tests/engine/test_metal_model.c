@@ -11,9 +11,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -141,10 +143,9 @@ static void a_part_of_the_experts_changes_no_token(void **state)
     close_clean(engine);
 }
 
-/* Files whose tensors lie where vector loads can begin are read where they are mapped: no slot, no copy, the same tokens. */
-static void mapped_experts_are_not_copied(void **state)
+/* The experts of a checkpoint whose tensors lie where vector loads can begin: in place, or in slots. The same tokens either way. */
+static void check_mapped(int in_place)
 {
-    (void)state;
     k3_error err;
     k3_memory_info info;
     k3_engine *engine = NULL, *cpu = NULL;
@@ -162,13 +163,58 @@ static void mapped_experts_are_not_copied(void **state)
     same_ids(&got, &want, "mapped experts");
     k3_experts_resident(engine->experts, &n, &n_slots, &all);
     assert_int_equal(n, all);
-    assert_int_equal(k3_experts_tiers(engine->experts, &n_tiers, &i_main)[i_main].n_slots, 0);
+    n_slots = k3_experts_tiers(engine->experts, &n_tiers, &i_main)[i_main].n_slots;
+    assert_int_equal(n_slots, in_place ? 0 : all);
     engine->be->memory->info(engine->be, &info);
     assert_true(info.used > k3_experts_one_bytes(engine->hp) * (uint64_t)all); /* the pages count */
     k3_engine_close(cpu);
     close_clean(engine);
     tiny_free(tiny);
     tiny_remove_folder(folder);
+}
+
+/* Files are read where they are mapped: no slot, no copy. */
+static void mapped_experts_are_not_copied(void **state)
+{
+    (void)state;
+    check_mapped(1);
+}
+
+static void experts_that_cannot_be_viewed_go_into_slots(void **state)
+{
+    (void)state;
+    k3_fake_metal_set()->no_pages = true;
+    check_mapped(0);
+}
+
+/* Whole pages behind the end of a file are taken by no device, and nobody may read them for a copy: the windows before go back. */
+static void pages_behind_the_end_of_a_file_are_not_touched(void **state)
+{
+    (void)state;
+    enum { PAGE = K3_VIEW_ALIGN, TENSOR = 1024 };
+    k3_backend *be;
+    k3_views views;
+    k3_memory_info before, after;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), 3 * PAGE), 0);
+    char *room = mmap(NULL, 8 * PAGE, PROT_READ, MAP_SHARED, fileno(file), 0);
+    char *at = mmap(room + (PAGE - (uintptr_t)room % PAGE) % PAGE, 6 * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fileno(file), 0);
+    assert_true(room != MAP_FAILED && at != MAP_FAILED);
+    assert_int_equal(k3_backend_open(&be, &(k3_backend_config){.name = "metal"}, NULL, 0, NULL), K3_OK);
+    be->memory->info(be, &before);
+    assert_true(k3_views_open(&views, be, at, 3 * PAGE, TENSOR));
+    k3_views_close(&views);
+    assert_false(k3_views_open(&views, be, at, 6 * PAGE, TENSOR));
+    assert_int_equal(be->sync(be, NULL), K3_OK);
+    be->memory->info(be, &after);
+    assert_int_equal(after.n_buffers, before.n_buffers);
+    assert_int_equal(after.used, before.used);
+    be->close(be);
+    munmap(room, 8 * PAGE);
+    fclose(file);
+    assert_int_equal(k3_fake_metal_live(NULL), 0);
+    metal_was_used_well();
 }
 
 /* y = x + x for the floats at that byte of a viewed file. */
@@ -290,6 +336,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(whole_layers_go_in_one_command_buffer, fresh),
         cmocka_unit_test_setup(a_part_of_the_experts_changes_no_token, fresh),
         cmocka_unit_test_setup(mapped_experts_are_not_copied, fresh),
+        cmocka_unit_test_setup(experts_that_cannot_be_viewed_go_into_slots, fresh),
+        cmocka_unit_test_setup(pages_behind_the_end_of_a_file_are_not_touched, fresh),
         cmocka_unit_test_setup(h15_a_file_larger_than_a_buffer_is_seen_through_several, fresh),
         cmocka_unit_test_setup(h13_the_recommended_working_set_is_respected, fresh),
         cmocka_unit_test_setup(h26_a_lost_device_changes_no_token, fresh),

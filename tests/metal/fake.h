@@ -25,6 +25,7 @@ typedef struct k3_fake_metal_options {
     uint32_t thread_order;           /* seed of msl_options */
     uint32_t polls;                  /* status and signaledValue say "not yet" so often before what was committed runs */
     uint32_t event_timeout;          /* ms that a device waits for an event before it gives up */
+    bool no_pages;                   /* newBufferWithBytesNoCopy takes no pages of the host */
     bool forget;                     /* an encoder forgets what is bound with each dispatch: the next one brings its own */
     bool hide_host;                  /* a kernel faults at a pointer of the host; for tests whose other threads touch no buffers */
     const char *cache;               /* folder for compiled kernels */

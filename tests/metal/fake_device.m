@@ -1,6 +1,19 @@
 #import "metal/fake_objects.h"
 
 #include <stdio.h>
+#include <unistd.h>
+
+/* Whether the system can read there: not behind the end of a mapped file, where a program that reads is ended. */
+static BOOL readable(const char *at)
+{
+    int ends[2];
+    if (pipe(ends))
+        return NO;
+    BOOL is = write(ends[1], at, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return is;
+}
 
 @implementation FakeDevice
 - (NSString *)name
@@ -148,8 +161,10 @@
     if (deallocator)
         fake_violation("a buffer has a deallocator, which is not part of the fake");
     if (pointer && length && (uintptr_t)pointer % FAKE_NO_COPY_PAGE == 0 && length % FAKE_NO_COPY_PAGE == 0 &&
-        (options >> 4 & 15) == MTLStorageModeShared)
-        return [self newBuffer:length host:pointer options:options];
+        (options >> 4 & 15) == MTLStorageModeShared) {
+        BOOL taken = !fake_options.no_pages && readable((const char *)pointer + length - FAKE_NO_COPY_PAGE);
+        return taken ? [self newBuffer:length host:pointer options:options] : nil;
+    }
     fake_violation("a buffer of %lu bytes over the host's at %p: not whole pages of %d, or not shared", length, pointer, FAKE_NO_COPY_PAGE);
     return nil;
 }

@@ -165,15 +165,18 @@ static k3_buf *memory_alloc_rows(k3_backend *be, uint64_t rows, uint64_t row_byt
     return memory_alloc(be, rows * row_bytes, what);
 }
 
+static k3_buf *memory_view(k3_backend *be, void *host, uint64_t bytes)
+{
+    k3_cpu_buf *buf = malloc(sizeof *buf);
+    return buf ? keep(k3_cpu_of(be), buf, host, bytes, K3_WRAPPED) : NULL;
+}
+
 static k3_buf *memory_wrap(k3_backend *be, void *host, uint64_t bytes, const char *what)
 {
-    k3_cpu *cpu = k3_cpu_of(be);
-    k3_cpu_buf *buf = malloc(sizeof *buf);
-    if (!buf) {
-        k3_cpu_fail(cpu, K3_E_NOMEM, "%s: the system has no memory left", what);
-        return NULL;
-    }
-    return keep(cpu, buf, host, bytes, K3_WRAPPED);
+    k3_buf *buf = memory_view(be, host, bytes);
+    if (!buf)
+        k3_cpu_fail(k3_cpu_of(be), K3_E_NOMEM, "%s: the system has no memory left", what);
+    return buf;
 }
 
 static void memory_release(k3_backend *be, k3_buf *base)
@@ -254,6 +257,7 @@ static const k3_memory_ops memory_ops = {
     .alloc = memory_alloc,
     .alloc_rows = memory_alloc_rows,
     .wrap = memory_wrap,
+    .view = memory_view,
     .release = memory_release,
     .upload = memory_upload,
     .download = memory_download,

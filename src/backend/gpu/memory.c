@@ -283,14 +283,18 @@ static k3_gpu_buf *import_pages(k3_gpu *gpu, void *host, uint64_t bytes)
     return keep(gpu, buf);
 }
 
-static k3_buf *memory_wrap(k3_backend *be, void *host, uint64_t bytes, const char *what)
+static k3_buf *memory_view(k3_backend *be, void *host, uint64_t bytes)
 {
     k3_gpu *gpu = k3_gpu_of(be);
-    if (k3_gpu_failed(gpu))
-        return NULL;
-    k3_gpu_buf *buf = import_pages(gpu, host, bytes);
-    if (buf)
-        return &buf->base;
+    k3_gpu_buf *buf = k3_gpu_failed(gpu) ? NULL : import_pages(gpu, host, bytes);
+    return buf ? &buf->base : NULL;
+}
+
+static k3_buf *memory_wrap(k3_backend *be, void *host, uint64_t bytes, const char *what)
+{
+    k3_buf *view = memory_view(be, host, bytes);
+    if (view || k3_gpu_failed(k3_gpu_of(be)))
+        return view;
     k3_buf *copy = memory_alloc(be, bytes, what);
     if (copy)
         k3_gpu_upload(be, (k3_ref){copy, 0}, host, bytes);
@@ -343,6 +347,7 @@ const k3_memory_ops k3_gpu_memory_ops = {
     .alloc = memory_alloc,
     .alloc_rows = memory_alloc_rows,
     .wrap = memory_wrap,
+    .view = memory_view,
     .release = memory_release,
     .upload = k3_gpu_upload,
     .download = k3_gpu_download,
