@@ -108,6 +108,8 @@ void k3_io_wake(k3_io *io);
 int k3_io_piece_fd(k3_io_piece *piece);
 /* Takes what that gave, a count or -errno. 1: there is a rest to read; 0: done with, well or not. */
 int k3_io_piece_take(k3_io *io, k3_io_piece *piece, int64_t result);
+/* Fails with an errno, or for want of bytes with 0. Returns 0. */
+int k3_io_piece_fail(k3_io_piece *piece, int number);
 
 /* ---- file.c ---- */
 k3_status k3_io_file_open(k3_io_file **out, dev_t *device, const char *path, int buffered, k3_error *err);

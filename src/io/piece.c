@@ -14,7 +14,7 @@ static const char *shown(const k3_io_file *file)
     return n > K3_IO_SHOWN ? file->path + n - K3_IO_SHOWN : file->path;
 }
 
-static int fail(k3_io_piece *piece, int number)
+int k3_io_piece_fail(k3_io_piece *piece, int number)
 {
     const k3_io_read *read = &piece->request->read;
     uint64_t start = piece->first < read->offset ? read->offset : piece->first, got = piece->at > start ? piece->at - start : 0, size;
@@ -62,22 +62,22 @@ int k3_io_piece_take(k3_io *io, k3_io_piece *piece, int64_t result)
     switch (-result) {
     case EINTR:
     case EAGAIN:
-        return ++piece->n_stalls <= K3_IO_STALLS || fail(piece, (int)-result);
+        return ++piece->n_stalls <= K3_IO_STALLS || k3_io_piece_fail(piece, (int)-result);
     case EINVAL:
     case EOPNOTSUPP:
         /* Accepted when the file was opened, refused now. */
         if (piece->is_cached)
-            return fail(piece, (int)-result);
+            return k3_io_piece_fail(piece, (int)-result);
         atomic_store_explicit(&piece->file->is_direct, 0, memory_order_relaxed);
         return 1;
     case EIO:
         if (piece->n_errors++ == K3_IO_RETRIES)
-            return fail(piece, EIO);
+            return k3_io_piece_fail(piece, EIO);
         pthread_mutex_lock(io->lock);
         io->stat.retries++;
         pthread_mutex_unlock(io->lock);
         return 1;
     default:
-        return fail(piece, (int)-result);
+        return k3_io_piece_fail(piece, (int)-result);
     }
 }

@@ -24,6 +24,7 @@ struct k3_io_ring {
     int n_spare;
     struct iovec stretches[K3_IO_STRETCHES];
     int n_stretches, max_stretches;
+    int refused; /* errno: the kernel takes nothing any more */
 };
 
 /* The registered stretch that a piece goes to, or -1. The caller's thread may add stretches meanwhile: the lock is held. */
@@ -53,14 +54,40 @@ static void queue(k3_io_ring *ring, k3_io_piece *piece, int stretch)
     io_uring_sqe_set_data(sqe, piece);
 }
 
+/* The lock is held. */
+static void give_up(k3_io_ring *ring, k3_io_piece *piece)
+{
+    (void)k3_io_piece_fail(piece, ring->refused);
+    k3_io_finish_piece(ring->io, piece);
+    ring->spare[ring->n_spare++] = piece;
+}
+
 /* Starts what the drives allow. */
 static void start_pieces(k3_io_ring *ring)
 {
     for (k3_io_drive *drive = ring->io->drives; drive; drive = drive->next)
         while (ring->n_spare && k3_io_next_piece(ring->io, drive, ring->spare[ring->n_spare - 1])) {
             k3_io_piece *piece = ring->spare[--ring->n_spare];
-            queue(ring, piece, stretch_of(ring, piece));
+            if (ring->refused)
+                give_up(ring, piece);
+            else
+                queue(ring, piece, stretch_of(ring, piece));
         }
+}
+
+/* Hands to the kernel what is queued. What it does not take for now is offered again; once it refuses for another reason, that fails, and
+ * so does all that follows: nothing is offered again to a kernel that could read to memory which has another use by then. */
+static void submit(k3_io_ring *ring)
+{
+    int taken = ring->refused ? 0 : io_uring_submit(&ring->ring);
+    if (taken >= 0 || taken == -EAGAIN || taken == -EBUSY || taken == -EINTR)
+        return;
+    const struct io_uring_sq *sq = &ring->ring.sq;
+    ring->refused = -taken;
+    pthread_mutex_lock(ring->io->lock);
+    for (unsigned i = sq->sqe_tail - io_uring_sq_ready(&ring->ring); i != sq->sqe_tail; i++)
+        give_up(ring, (k3_io_piece *)(uintptr_t)sq->sqes[i & (sq->ring_entries - 1)].user_data);
+    pthread_mutex_unlock(ring->io->lock);
 }
 
 /* Takes what is finished; the number of completions. Rests are queued again. */
@@ -72,10 +99,13 @@ static int take_results(k3_io_ring *ring)
         k3_io_piece *piece = io_uring_cqe_get_data(cqes[i]);
         int64_t result = cqes[i]->res;
         io_uring_cqe_seen(&ring->ring, cqes[i]);
-        if (k3_io_piece_take(ring->io, piece, result)) {
+        int has_rest = k3_io_piece_take(ring->io, piece, result);
+        if (has_rest && !ring->refused) {
             queue(ring, piece, -1);
             continue;
         }
+        if (has_rest)
+            (void)k3_io_piece_fail(piece, ring->refused);
         pthread_mutex_lock(ring->io->lock);
         k3_io_finish_piece(ring->io, piece);
         pthread_mutex_unlock(ring->io->lock);
@@ -92,13 +122,13 @@ static void *run(void *arg)
         stop = ring->io->stop;
         start_pieces(ring);
         pthread_mutex_unlock(ring->io->lock);
-        io_uring_submit(&ring->ring);
+        submit(ring);
         if (take_results(ring) || (stop && ring->n_spare == K3_IO_MAX_IN_FLIGHT))
             continue;
         struct pollfd wait[2] = {{.fd = ring->ring.ring_fd, .events = POLLIN}, {.fd = ring->wake, .events = POLLIN}};
         eventfd_t count;
         /* What the kernel did not take for want of memory is offered again. */
-        if (poll(wait, 2, io_uring_sq_ready(&ring->ring) ? 1 : -1) > 0 && (wait[1].revents & POLLIN))
+        if (poll(wait, 2, !ring->refused && io_uring_sq_ready(&ring->ring) ? 1 : -1) > 0 && (wait[1].revents & POLLIN))
             (void)eventfd_read(ring->wake, &count);
     }
     return NULL;
@@ -112,6 +142,19 @@ static int reads_are_known(struct io_uring *ring)
     return known;
 }
 
+/* A ring that may be made, but not entered, is of no use: an operation that does nothing tells. 0, or an errno. */
+static int try_ring(struct io_uring *ring)
+{
+    struct io_uring_cqe *cqe;
+    io_uring_prep_nop(io_uring_get_sqe(ring));
+    int taken = io_uring_submit(ring), number = taken < 0 ? -taken : taken ? -io_uring_wait_cqe(ring, &cqe) : EAGAIN;
+    if (!number) {
+        number = -cqe->res;
+        io_uring_cqe_seen(ring, cqe);
+    }
+    return number;
+}
+
 k3_status k3_io_ring_open(k3_io_ring **out, k3_io *io, k3_error *err)
 {
     *out = NULL;
@@ -120,6 +163,8 @@ k3_status k3_io_ring_open(k3_io_ring **out, k3_io *io, k3_error *err)
         return k3_fail(err, K3_E_NOMEM, "no memory for io_uring");
     ring->io = io;
     int number = -io_uring_queue_init(K3_IO_MAX_IN_FLIGHT, &ring->ring, 0);
+    if (!number && (number = try_ring(&ring->ring)))
+        io_uring_queue_exit(&ring->ring);
     if (number) {
         free(ring);
         return k3_fail(err, K3_E_UNSUPPORTED, "io_uring is refused here: %s", strerror(number));

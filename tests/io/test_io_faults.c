@@ -544,6 +544,57 @@ static void io_uring_is_refused(void **state)
     k3_io_faults("", 0);
 }
 
+/* What sandboxes do that forbid one of its calls and not the other. */
+static void io_uring_can_be_set_up_and_not_entered(void **state)
+{
+    (void)state;
+    static const int errors[] = {EPERM, ENOSYS};
+    if (!io_has_uring()) {
+        print_message("SKIP: there is no io_uring\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        char faults[64];
+        snprintf(faults, sizeof faults, "no_enter=%d", errors[i]);
+        k3_io_faults(faults, 0);
+        k3_io *io = io_open(K3_IO_AUTO, 0, 0), *none;
+        expect_right(io, io_add(io, path));
+        assert_non_null(strstr(k3_io_describe(io), "threads"));
+        assert_non_null(strstr(k3_io_notice(io), strerror(errors[i])));
+        k3_io_close(io);
+        assert_int_equal(k3_io_open(&none, &(k3_io_config){.kind = K3_IO_URING}, NULL), K3_E_UNSUPPORTED);
+    }
+    k3_io_faults("", 0);
+}
+
+static void io_uring_that_is_refused_later_fails_what_is_read(void **state)
+{
+    (void)state;
+    if (!io_has_uring()) {
+        print_message("SKIP: there is no io_uring\n");
+        skip();
+    }
+    static const int errors[] = {EPERM, EINVAL, EIO};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        char faults[64];
+        k3_io *io = io_open(K3_IO_URING, 0, 0);
+        k3_io_read read = {.file = io_add(io, path), .bytes = 3 << 20, .dst = io_memory(3 << 20)};
+        assert_int_equal(io_read_one(io, &read).status, K3_OK);
+        snprintf(faults, sizeof faults, "no_enter=%d", errors[i]);
+        k3_io_faults(faults, 0);
+        for (int times = 0; times < 200; times++) { /* more than fit the ring */
+            k3_io_done done = io_read_one(io, &read);
+            assert_int_equal(done.status, K3_E_IO);
+            assert_non_null(strstr(done.text, strerror(errors[i])));
+        }
+        assert_true(k3_io_faults_count("faults") == 1);
+        assert_int_equal(k3_io_pending(io, NULL), 0);
+        k3_io_close(io);
+        free(read.dst);
+        k3_io_faults("", 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,6 +613,8 @@ int main(void)
         cmocka_unit_test(an_error_that_passes),
         cmocka_unit_test(an_error_that_stays),
         cmocka_unit_test(io_uring_is_refused),
+        cmocka_unit_test(io_uring_can_be_set_up_and_not_entered),
+        cmocka_unit_test(io_uring_that_is_refused_later_fails_what_is_read),
     };
     return cmocka_run_group_tests(tests, make, remove_all);
 }

@@ -35,12 +35,13 @@ enum {
     CUT,
     CUT_TO,
     HOLD,
+    NO_ENTER,
     N_SETTINGS
 };
 
 static const char *const setting_names[N_SETTINGS] = {"short",     "eintr",     "eagain",          "eio",    "eio_times", "bad",
                                                       "bad_times", "no_direct", "no_direct_reads", "cached", "no_uring",  "cut",
-                                                      "cut_to",    "hold"};
+                                                      "cut_to",    "hold",      "no_enter"};
 
 enum { READS, DIRECT_READS, BYTES, LONGEST, FAULTS, DROPPED, RINGS, N_COUNTERS };
 
@@ -345,6 +346,12 @@ EXPORT int io_uring_submit(struct io_uring *ring)
     pthread_mutex_lock(&lock);
     if (!next)
         *(void **)&next = next_of("io_uring_submit");
+    int refused = (int)wanted[NO_ENTER];
+    if (refused) {
+        counts[FAULTS]++;
+        pthread_mutex_unlock(&lock);
+        return -refused;
+    }
     for (unsigned i = ring->sq.sqe_head; i != ring->sq.sqe_tail; i++) {
         const struct io_uring_sqe *sqe = &ring->sq.sqes[i & (ring->sq.ring_entries - 1)];
         if (!is_watched(sqe->fd) || (sqe->opcode != IORING_OP_READ && sqe->opcode != IORING_OP_READ_FIXED))

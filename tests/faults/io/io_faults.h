@@ -11,6 +11,7 @@
  *   no_direct=1        O_DIRECT is refused when a file is opened; no_direct_reads=N: direct reads are refused from the n-th on
  *   cached=1           O_DIRECT is taken and ignored
  *   no_uring=E         io_uring is refused with that errno
+ *   no_enter=E         io_uring can be set up, and nothing be submitted, for that errno
  *   cut=N cut_to=B     before the n-th read its file is cut to B bytes
  *   hold=1             nothing finishes until the next k3_io_faults
  *   report=PATH        counters are written there when the program ends */
