@@ -25,7 +25,7 @@ k3_backend *open_level(const char *level, int threads)
         config.name = "vulkan:0";
         status = k3_backend_open(&be, &config, NULL, 0, &err);
     }
-    if (status == K3_E_UNSUPPORTED || (vulkan && status == K3_E_NOT_FOUND))
+    if (status == K3_E_UNSUPPORTED || ((vulkan || metal) && status == K3_E_NOT_FOUND))
         return NULL;
     if (status != K3_OK)
         fail_msg("%s", err.text);
