@@ -205,6 +205,10 @@ int main(int argc, char **argv)
         snprintf(names[i], sizeof names[i], "%s_needs_its_barriers", kernel_name(i));
         tests[n++] = (struct CMUnitTest){names[i], needs_its_barriers, NULL, NULL, (void *)(intptr_t)i};
     }
+    if (argc > 1 && n == 2) {
+        fprintf(stderr, "no kernel \"%s\"\n", argv[1]);
+        return 1;
+    }
     if (!mkdtemp(folder))
         return 1;
     int failed = _cmocka_run_group_tests("barriers of Metal's kernels", tests, n, NULL, NULL);

@@ -165,6 +165,10 @@ int main(int argc, char **argv)
         tests[n] = (struct CMUnitTest){names[n], depends_on_no_order, NULL, NULL, (void *)(uintptr_t)j};
         n++;
     }
+    if (!n) {
+        fprintf(stderr, "no job of the operation \"%s\"\n", argv[1]);
+        return 1;
+    }
     return _cmocka_run_group_tests("what Metal's kernels need", tests, (size_t)n, NULL, NULL);
 }
 
