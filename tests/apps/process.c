@@ -15,6 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __APPLE__
+#define K3_CHANGED st_mtimespec
+#else
+#define K3_CHANGED st_mtim
+#endif
+
 enum { MAX_ARGUMENTS = 48, WAIT_SECONDS = 60 };
 
 static void enter(const char *const *arguments, const char *folder, const char *home)
@@ -209,7 +215,7 @@ static void add_listing(char **text, size_t *n, const char *folder)
         snprintf(path, sizeof path, "%s/%s", folder, name);
         if (strcmp(name, "..") != 0 && lstat(path, &status) == 0) {
             int n_line = snprintf(line, sizeof line, "%s %lld %o %lld.%09ld\n", path, (long long)status.st_size, (unsigned)status.st_mode,
-                                  (long long)status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+                                  (long long)status.K3_CHANGED.tv_sec, (long)status.K3_CHANGED.tv_nsec);
             *text = realloc(*text, *n + (size_t)n_line + 1);
             assert_non_null(*text);
             memcpy(*text + *n, line, (size_t)n_line + 1);

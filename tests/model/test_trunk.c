@@ -14,6 +14,14 @@
 
 #include <cmocka.h>
 
+#ifdef __APPLE__
+#define K3_READ st_atimespec
+#define K3_CHANGED st_mtimespec
+#else
+#define K3_READ st_atim
+#define K3_CHANGED st_mtim
+#endif
+
 #define MINI "models/k3-mini"
 
 enum { CHUNK = 80, PROMPT = 100, NEW = 4, BUDGETS = 8, MOST_LOGITS = 1 << 16 };
@@ -306,7 +314,7 @@ static void restore_file(kept_file *f)
     int fd = open(f->path, O_WRONLY);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, f->bytes, f->n, 0), (ssize_t)f->n);
-    assert_int_equal(futimens(fd, (struct timespec[]){f->st.st_atim, f->st.st_mtim}), 0);
+    assert_int_equal(futimens(fd, (struct timespec[]){f->st.K3_READ, f->st.K3_CHANGED}), 0);
     close(fd);
     free(f->bytes);
 }
