@@ -101,12 +101,14 @@ static void blit(const fake_step *step)
         memmove(to, step->from->memory.host + step->from_offset, step->size);
 }
 
-/* Takes the steps down to the end or to an event that has not come. The lock is held on entry and on return. */
+/* Takes the steps down to the end or to an event that has not come. Where the last of them is a signal the command buffer ends a moment
+ * later, the next time that something is to run. The lock is held on entry and on return. */
 static void run(FakeCommandBuffer *commands)
 {
     int fail_code = 0;
     NSInteger code = 0;
     char message[640] = "a run that is to fail";
+    BOOL signaled = NO;
     if (commands->status == MTLCommandBufferStatusCommitted) {
         commands->status = MTLCommandBufferStatusScheduled;
         commands->start = seconds();
@@ -118,7 +120,8 @@ static void run(FakeCommandBuffer *commands)
     }
     while (!code && commands->at < commands->n_steps && !blocked(commands)) {
         const fake_step *step = commands->steps[commands->at];
-        if (step->kind == FAKE_STEP_SIGNAL) {
+        signaled = step->kind == FAKE_STEP_SIGNAL;
+        if (signaled) {
             set_event(step->event, step->value);
         } else if (step->kind != FAKE_STEP_WAIT) {
             running = YES;
@@ -133,7 +136,7 @@ static void run(FakeCommandBuffer *commands)
         }
         commands->at++;
     }
-    if (code || commands->at == commands->n_steps)
+    if (code || (commands->at == commands->n_steps && !signaled))
         finish(commands, code, message);
 }
 

@@ -228,6 +228,9 @@ static void test_events_between_queues_and_the_host(void **state)
         pthread_join(thread, NULL);
         assert_float_equal(fake_float(a, 7), 0, 0);
         assert_true([event waitUntilSignaledValue:2 timeoutMS:0]);
+        assert_true(signals.status < MTLCommandBufferStatusCompleted); /* its signal is not its end */
+        [signals waitUntilCompleted];
+        assert_int_equal(signals.status, MTLCommandBufferStatusCompleted);
         event.signaledValue = 1;
         fake_expect("goes back from 2 to 1");
         [a release];
