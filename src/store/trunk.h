@@ -35,8 +35,8 @@ typedef struct k3_trunk_plan {
 enum { K3_TRUNK_SLOTS = 2 };
 
 /* The plan within `budget` bytes that reads least, but that the head stays in place of a layer of as many bytes; the embedding, of which a
- * pass reads some rows only, is kept last. 0: the budget is
- * below what the smallest plan takes, which is then the plan. */
+ * pass reads some rows only, is kept last. A budget of the bytes of a plan gives the same plan. 0: the budget is below what the smallest
+ * plan takes, which is then the plan. */
 int k3_trunk_make_plan(k3_trunk_plan *plan, const k3_trunk_sizes *sizes, uint64_t budget);
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */

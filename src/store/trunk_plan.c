@@ -33,9 +33,22 @@ static uint64_t cost_of(const k3_trunk_plan *plan, const k3_trunk_sizes *sizes)
     return plan->token_bytes + (plan->has_head ? 0 : most);
 }
 
+/* Not always the one that keeps nothing: a layer that is larger than those after it may take less than slots for it. */
+static k3_trunk_plan smallest(const k3_trunk_sizes *sizes)
+{
+    k3_trunk_plan plan = plan_of(sizes, 0, 0, 0);
+    for (int n_pinned = 0; n_pinned <= sizes->n_layers; n_pinned++)
+        for (int kept = 0; kept < 4; kept++) {
+            k3_trunk_plan one = plan_of(sizes, n_pinned, kept & 1, kept >> 1);
+            if (one.bytes < plan.bytes)
+                plan = one;
+        }
+    return plan;
+}
+
 int k3_trunk_make_plan(k3_trunk_plan *plan, const k3_trunk_sizes *sizes, uint64_t budget)
 {
-    *plan = plan_of(sizes, 0, 0, 0);
+    *plan = smallest(sizes);
     if (plan->bytes > budget)
         return 0;
     for (int n_pinned = 0; n_pinned <= sizes->n_layers; n_pinned++)

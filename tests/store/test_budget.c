@@ -155,6 +155,38 @@ static void F19_below_the_minimum_the_error_has_the_parts(void **state)
     assert_int_equal(k3_budget_make(&b, &facts, &err), K3_E_NOMEM);
 }
 
+/* A first layer, a head or an embedding for which slots, or rows, take more than they do themselves is in the smallest plan. Whoever gets
+ * the bytes of a plan makes the same plan of them. */
+static void the_smallest_plan_may_keep_something(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 8; what++) {
+        k3_budget_facts facts = facts_of(64 * GB, 0);
+        k3_trunk_plan least, one, again;
+        if (what & 1)
+            sizes.layers[0] = (k3_trunk_size){.held = 900 * MB, .stored = 1800 * MB, .room = 1801 * MB, .made = 900 * MB};
+        if (what & 2)
+            sizes.head.held = 100 * MB;
+        if (what & 4)
+            sizes.rows = sizes.embed.held + 1;
+        assert_false(k3_trunk_make_plan(&least, &sizes, 0));
+        assert_int_equal(least.n_pinned, what & 1);
+        assert_int_equal(least.has_head, (what & 2) != 0);
+        assert_int_equal(least.has_embed, (what & 4) != 0);
+        assert_false(k3_trunk_make_plan(&one, &sizes, least.bytes - 1));
+        for (uint64_t budget = least.bytes; budget < 70000 * MB; budget += 333 * MB) {
+            assert_true(k3_trunk_make_plan(&one, &sizes, budget));
+            assert_true(one.bytes <= budget);
+            assert_true(k3_trunk_make_plan(&again, &sizes, one.bytes));
+            assert_memory_equal(&again, &one, sizeof one);
+        }
+        facts.ram = facts.scratch + facts.sessions + least.bytes + facts.expert_slot;
+        k3_budget b;
+        assert_int_equal(k3_budget_make(&b, &facts, NULL), K3_OK);
+        assert_true(b.trunk == least.bytes);
+    }
+}
+
 /* A device has the trunk: all of the budget is for experts. A dense model has none of those. */
 static void what_is_not_there_takes_nothing(void **state)
 {
@@ -182,6 +214,7 @@ int main(void)
         cmocka_unit_test(F12_nothing_takes_what_is_left_to_other_programs),
         cmocka_unit_test(F19_any_budget_above_the_minimum_plans),
         cmocka_unit_test(F19_below_the_minimum_the_error_has_the_parts),
+        cmocka_unit_test(the_smallest_plan_may_keep_something),
         cmocka_unit_test(what_is_not_there_takes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
