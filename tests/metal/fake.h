@@ -21,6 +21,7 @@ typedef struct k3_fake_metal_options {
     uint32_t families;               /* Apple GPU families up to this one, such as 7; 0: a GPU of another maker, without any */
     bool metal3;                     /* supports MTLGPUFamilyMetal3 */
     bool unified;                    /* hasUnifiedMemory */
+    bool first_apart;                /* the first device has memory of its own all the same */
     uint32_t dispatch_order;         /* between two barriers of a concurrent encoder. 0: as encoded, 1: reversed, else a seed to shuffle */
     uint32_t thread_order;           /* seed of msl_options */
     uint32_t polls;                  /* status and signaledValue say "not yet" so often before what was committed runs */

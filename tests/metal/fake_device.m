@@ -43,7 +43,7 @@ static BOOL readable(const char *at)
 
 - (BOOL)hasUnifiedMemory
 {
-    return fake_options.unified;
+    return fake_options.unified && (index || !fake_options.first_apart);
 }
 
 - (NSUInteger)maxThreadgroupMemoryLength

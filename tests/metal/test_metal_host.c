@@ -157,6 +157,22 @@ static void devices_are_found_by_number_and_name(void **state)
     gone_clean("list");
 }
 
+/* A Mac with two processors for graphics, the first with memory of its own: who names none is given the other. */
+static void a_device_that_serves_is_chosen(void **state)
+{
+    (void)state;
+    k3_backend *be;
+    k3_error err;
+    k3_fake_metal_set()->devices = 2;
+    k3_fake_metal_set()->first_apart = true;
+    assert_int_equal(k3_metal_open(&be, "", &(k3_backend_config){0}, &err), K3_OK);
+    assert_int_equal(strncmp(be->name, "metal:Second", 12), 0);
+    close_clean(be);
+    refused_with("0", K3_E_UNSUPPORTED, "Fake GPU", "memory of its own");
+    k3_fake_metal_set()->devices = 1;
+    refused_with("", K3_E_UNSUPPORTED, "Fake GPU", "memory of its own");
+}
+
 static void two_devices_work_side_by_side(void **state)
 {
     (void)state;
@@ -574,6 +590,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(it_opens_and_closes_at_any_time, fresh_setup),
         cmocka_unit_test_setup(devices_are_found_by_number_and_name, fresh_setup),
+        cmocka_unit_test_setup(a_device_that_serves_is_chosen, fresh_setup),
         cmocka_unit_test_setup(two_devices_work_side_by_side, fresh_setup),
         cmocka_unit_test_setup(what_a_device_lacks_is_named, fresh_setup),
         cmocka_unit_test_setup(memory_is_zeroed_and_seen_by_the_host, fresh_setup),

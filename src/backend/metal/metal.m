@@ -127,14 +127,22 @@ static id<MTLDevice> chosen(NSArray<id<MTLDevice>> *devices, const char *wish, c
     return [found retain];
 }
 
-/* Without a wish, the system's default. */
+/* The first that shares the host's memory; where none does the system's default, which is refused by name. */
+static id<MTLDevice> first_unified(NSArray<id<MTLDevice>> *devices)
+{
+    for (NSUInteger i = 0; i < [devices count]; i++)
+        if ([[devices objectAtIndex:i] hasUnifiedMemory])
+            return [[devices objectAtIndex:i] retain];
+    return MTLCreateSystemDefaultDevice();
+}
+
 static k3_status choose(k3_mt *mt, const char *wish, k3_error *err)
 {
     char names[600] = "";
     int any = !wish || !*wish;
     NSArray<id<MTLDevice>> *devices = MTLCopyAllDevices();
     int n = (int)[devices count];
-    mt->device = any ? MTLCreateSystemDefaultDevice() : chosen(devices, wish, names, sizeof names);
+    mt->device = any ? first_unified(devices) : chosen(devices, wish, names, sizeof names);
     [devices release];
     if (!mt->device && (any || !n))
         return k3_fail(err, K3_E_NOT_FOUND, "metal: there is no device; use the CPU");
