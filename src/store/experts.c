@@ -687,7 +687,7 @@ void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)
         snprintf(text + at, size - at, "experts in device memory: %d of %d slots used, hit rate %.1f %%, uploaded %.3f GB, evicted %llu\n",
                  k3_policy_used(x->policy), n_slots_of(x), 100.0 * (double)(all - on_cpu) / (double)all, (double)x->uploaded * 1e-9,
                  (unsigned long long)k3_policy_evictions(x->policy));
-    (void)report_stream(x, text, strlen(text), size, reset);
+    (void)report_stream(x, text, size ? strlen(text) : 0, size, reset);
     for (int i = 0; i < x->n_tiers && reset; i++)
         x->tiers[i].pairs = 0;
     if (reset)

@@ -149,6 +149,7 @@ static k3_status open_all(k3_stream *s, k3_error *err)
     K3_TRY(add_files(s, err));
     K3_TRY(take_memory(s, err));
     k3_io_add_memory(s->io, s->memory, s->slot_bytes * (uint64_t)s->n_slots);
+    K3_TRY(k3_io_reserve(s->io, (s->n_slots < s->hp->n_experts ? s->n_slots : s->hp->n_experts) * PARTS, err));
     return k3_policy_open(&s->policy, s->hp->n_layers, s->hp->n_experts, s->n_slots, err);
 }
 
@@ -284,25 +285,6 @@ static int by_place(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-k3_status k3_stream_begin(k3_stream *s, int layer, const int32_t *ids, int n, k3_error *err)
-{
-    s->layer = layer;
-    s->n_seats = n;
-    s->next_queued = 0;
-    k3_policy_step(s->policy, layer);
-    for (int i = 0; i < n; i++) {
-        k3_seat *seat = &s->seats[i];
-        *seat = (k3_seat){.id = ids[i], .slot = k3_policy_use(s->policy, item_of(s, layer, ids[i]))};
-        seat->state = seat->slot >= 0 ? SEAT_READY : SEAT_QUEUED;
-        s->stat.wanted++;
-        s->stat.hits += seat->slot >= 0;
-        if (seat->slot < 0)
-            find_place(s, seat);
-    }
-    qsort(s->seats, (size_t)n, sizeof *s->seats, by_place);
-    return start_reads(s, err);
-}
-
 /* ---- arrivals ------------------------------------------------------------------------------------------------------ */
 
 static k3_status check_scales(const k3_stream *s, const k3_seat *seat, k3_error *err)
@@ -363,6 +345,30 @@ static void drain(k3_stream *s)
     s->n_seats = 0;
 }
 
+/* ---- a layer -------------------------------------------------------------------------------------------------------- */
+
+k3_status k3_stream_begin(k3_stream *s, int layer, const int32_t *ids, int n, k3_error *err)
+{
+    s->layer = layer;
+    s->n_seats = n;
+    s->next_queued = 0;
+    k3_policy_step(s->policy, layer);
+    for (int i = 0; i < n; i++) {
+        k3_seat *seat = &s->seats[i];
+        *seat = (k3_seat){.id = ids[i], .slot = k3_policy_use(s->policy, item_of(s, layer, ids[i]))};
+        seat->state = seat->slot >= 0 ? SEAT_READY : SEAT_QUEUED;
+        s->stat.wanted++;
+        s->stat.hits += seat->slot >= 0;
+        if (seat->slot < 0)
+            find_place(s, seat);
+    }
+    qsort(s->seats, (size_t)n, sizeof *s->seats, by_place);
+    k3_status status = start_reads(s, err);
+    if (status != K3_OK)
+        drain(s);
+    return status;
+}
+
 static void take_back(k3_stream *s, const k3_expert **view)
 {
     for (int i = 0; i < s->n_seats; i++)
@@ -370,12 +376,6 @@ static void take_back(k3_stream *s, const k3_expert **view)
             view[s->seats[i].id] = NULL;
             s->seats[i].state = SEAT_DONE;
         }
-}
-
-void k3_stream_abandon(k3_stream *s, const k3_expert **view)
-{
-    take_back(s, view);
-    drain(s);
 }
 
 static int hand_out(k3_stream *s, const k3_expert **view)

@@ -23,14 +23,12 @@ k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, 
 void k3_stream_close(k3_stream *stream);
 
 /* A layer wants the experts ids[n], each once. Those that are missing are read in the order of their places on the drive. What was begun
- * before has been handed out. */
+ * before has been handed out. After a failure nothing is in flight. */
 k3_status k3_stream_begin(k3_stream *stream, int layer, const int32_t *ids, int n, k3_error *err);
 /* Hands out experts that are there: sets view[id], after taking back what the call before handed out. Waits until there is at least one;
  * *n is 0 when all have been handed out. A read that fails, or an expert whose scales hold 255, which is not a number in E8M0, is a
  * failure by name; then nothing is in flight, and view is empty. */
 k3_status k3_stream_next(k3_stream *stream, const k3_expert **view, int *n, k3_error *err);
-/* Takes back what was handed out and waits for what is in flight, so that the next layer can begin; after a failure elsewhere. */
-void k3_stream_abandon(k3_stream *stream, const k3_expert **view);
 
 /* Reads experts ids[n] of a layer into slots that are free, as many as there are at least, before anything is wanted; counts no use. */
 k3_status k3_stream_fill(k3_stream *stream, int layer, const int32_t *ids, int n, k3_error *err);

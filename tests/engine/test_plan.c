@@ -57,6 +57,24 @@ static double part_of(const char *line, const char *name)
     return strtod(at + strlen(name), NULL);
 }
 
+/* Of every size, none included: what does not fit is left out, and nothing beyond is read or written. */
+static void any_room_is_enough(k3_engine *engine)
+{
+    static char whole[16384];
+    k3_engine_stats(engine, whole, sizeof whole, 0);
+    assert_non_null(strstr(whole, "experts in memory: "));
+    k3_engine_stats(engine, NULL, 0, 0);
+    for (size_t size = 0; size <= strlen(whole) + 1; size++) {
+        char *text = malloc(size + 1);
+        assert_non_null(text);
+        memset(text, 'x', size + 1);
+        k3_engine_stats(engine, text, size, 0);
+        assert_int_equal(text[size], 'x');
+        assert_true(!size || memchr(text, 0, size));
+        free(text);
+    }
+}
+
 static void the_parts_of_the_time_sum_to_the_total(void **state)
 {
     (void)state;
@@ -68,6 +86,7 @@ static void the_parts_of_the_time_sum_to_the_total(void **state)
         config.ram = is_small ? least : 0;
         k3_engine *engine = open_with(config);
         run(engine, NULL);
+        any_room_is_enough(engine);
         k3_engine_stats(engine, text, sizeof text, 1);
         *strchr(text, '\n') = 0;
         unsigned long long passes = 0, rows = 0;
