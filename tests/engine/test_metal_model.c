@@ -79,6 +79,30 @@ static void exact_mode_meets_the_cpu_in_any_chunks(void **state)
     }
 }
 
+/* The default mode against the CPU's, which rounds elsewhere: the same tokens, and logits that are far nearer to each other than those of
+ * this checkpoint are to the exact mode's, which differ by 0.46. */
+static void default_mode_is_near_the_cpus(void **state)
+{
+    (void)state;
+    static const double tolerance = 0.15;
+    k3_engine *engine[2] = {open_engine(&(k3_config){.backend = "cpu:scalar", .threads = 1}),
+                            open_engine(&(k3_config){.backend = "metal", .threads = 1})};
+    run runs[2];
+    for (int i = 0; i < 2; i++) {
+        runs[i].scores = room_for_scores(engine[i]);
+        must_generate(&runs[i], engine[i], PROMPT, 16);
+    }
+    double worst = difference(&runs[1], &runs[0]);
+    print_message("           %.2g\n", worst);
+    if (!(worst <= tolerance))
+        fail_msg("logits differ by %.3g, at most %.3g wanted", worst, tolerance);
+    same_ids(&runs[1], &runs[0], "the default mode");
+    free(runs[0].scores);
+    free(runs[1].scores);
+    k3_engine_close(engine[0]);
+    close_clean(engine[1]);
+}
+
 /* Simdgroups of another width, threads and dispatches in another order: what no kernel may depend on. */
 static void neither_width_nor_order_matters(void **state)
 {
@@ -332,6 +356,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(exact_mode_meets_the_cpu, fresh),
         cmocka_unit_test_setup(exact_mode_meets_the_cpu_in_any_chunks, fresh),
+        cmocka_unit_test_setup(default_mode_is_near_the_cpus, fresh),
         cmocka_unit_test_setup(neither_width_nor_order_matters, fresh),
         cmocka_unit_test_setup(whole_layers_go_in_one_command_buffer, fresh),
         cmocka_unit_test_setup(a_part_of_the_experts_changes_no_token, fresh),
