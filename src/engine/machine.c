@@ -116,7 +116,7 @@ static void describe(k3_engine *engine)
              k3_type_name(engine->cache_type), engine->chunk_rows, engine->usage_note);
 }
 
-/* Trunk precision and rows a pass are chosen once: a machine brought up later has to do the same work. */
+/* Trunk precision and rows a pass are chosen until a machine stands: one brought up later has to do the same work. */
 static void choose(k3_engine *engine, uint64_t room)
 {
     if (!engine->has_trunk)
@@ -228,6 +228,7 @@ k3_status k3_machine_open(k3_engine *engine, k3_error *err)
         engine->chunk_rows = chosen_rows;
         status = open_on(engine, "cpu", engine->config.expert_devices, &why);
     }
+    engine->has_trunk |= status == K3_OK;
     return status == K3_OK ? K3_OK : k3_fail(err, status, "%s", why.text);
 }
 

@@ -429,6 +429,35 @@ static void injected_rows_are_lost_with_the_device_and_it_is_said(void **state)
     k3_engine_close(engine);
 }
 
+/* `auto` chooses int4 for the memory of the device, and would choose int8 for what recovers: more memory, or the CPU's. */
+static void a_trunk_that_was_chosen_stays_when_the_machine_is_replaced(void **state)
+{
+    (void)state;
+    static const k3_config chooses = {.backend = "posing", .chunk_rows = 16, .threads = 1};
+    static const k3_config narrow = {.backend = "cpu", .trunk = "int4", .chunk_rows = 16, .threads = 1};
+    tiny_run got, want;
+    k3_error err;
+    posing_reset();
+    k3_engine *engine = run_open(&narrow);
+    uint64_t wide = k3_weights_bytes(engine->ckpt, K3_TRUNK_INT8);
+    run_must(run_greedy(&want, engine, &err), &err);
+    k3_engine_close(engine);
+    for (int comes_back = 0; comes_back < 2; comes_back++) {
+        posing_reset();
+        posing.budget[0] = 2 * wide - 2;
+        posing.refuse_after_loss = !comes_back;
+        engine = run_open(&chooses);
+        assert_int_equal(engine->trunk, K3_TRUNK_INT4);
+        posing.lose_at = posing.n_waits + 2;
+        run_must(run_greedy(&got, engine, &err), &err);
+        assert_int_equal(posing.n_losses, 1);
+        assert_int_equal(posing.n_open, comes_back);
+        assert_int_equal(engine->trunk, K3_TRUNK_INT4);
+        run_check(&got, &want);
+        k3_engine_close(engine);
+    }
+}
+
 /* A laptop that sleeps every night: a device that has worked again for a while is opened again the next time too. */
 static void a_device_that_came_back_is_trusted_after_a_while(void **state)
 {
@@ -537,6 +566,7 @@ int main(void)
         cmocka_unit_test(marks_come_back_with_the_state),
         cmocka_unit_test(an_expert_device_that_is_lost_changes_no_token),
         cmocka_unit_test(injected_rows_are_lost_with_the_device_and_it_is_said),
+        cmocka_unit_test(a_trunk_that_was_chosen_stays_when_the_machine_is_replaced),
         cmocka_unit_test(a_device_that_came_back_is_trusted_after_a_while),
         cmocka_unit_test(a_replacement_that_is_cancelled_can_be_made_later),
         cmocka_unit_test(devices_are_listed),
