@@ -84,6 +84,17 @@ static k3_status plan_memory(k3_engine *engine, int is_device, uint64_t availabl
     return K3_OK;
 }
 
+/* What fell back when files are read, once for experts and trunk: the first line of it. */
+static const char *reading_note(const k3_engine *engine, int *n)
+{
+    const k3_late *late = engine->weights->late;
+    const char *note = k3_experts_notice(engine->experts);
+    if (!*note && late && late->stream)
+        note = k3_trunk_notice(late->stream);
+    *n = (int)strcspn(note, "\n");
+    return note;
+}
+
 static void describe(k3_engine *engine)
 {
     uint64_t experts = 0;
@@ -109,11 +120,12 @@ static void describe(k3_engine *engine)
     if (engine->budget.is_clamped)
         snprintf(memory + strlen(memory), sizeof memory - strlen(memory), " (%.2f was asked for, more than is free)",
                  (double)engine->config.ram * 1e-9);
-    const char *note = engine->note;
-    snprintf(engine->plan, sizeof engine->plan, "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass%s",
+    int n_reading;
+    const char *note = engine->note, *reading = reading_note(engine, &n_reading);
+    snprintf(engine->plan, sizeof engine->plan, "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass%s%.*s%s",
              engine->be->describe(engine->be), *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk),
              engine->config.exact ? " (exact)" : "", (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, memory,
-             k3_type_name(engine->cache_type), engine->chunk_rows, engine->usage_note);
+             k3_type_name(engine->cache_type), engine->chunk_rows, n_reading ? "; " : "", n_reading, reading, engine->usage_note);
 }
 
 /* Trunk precision and rows a pass are chosen until a machine stands: one brought up later has to do the same work. */

@@ -652,6 +652,11 @@ void k3_experts_stream_stats(k3_experts *x, k3_stream_stat *out)
         k3_stream_stats(x->stream, out, 0);
 }
 
+const char *k3_experts_notice(const k3_experts *x)
+{
+    return x->stream ? k3_stream_notice(x->stream) : "";
+}
+
 /* What the drive was asked for. */
 static size_t report_stream(k3_experts *x, char *text, size_t at, size_t size, int reset)
 {

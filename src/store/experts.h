@@ -65,6 +65,8 @@ k3_status k3_experts_promote(k3_experts *experts, k3_error *err);
 
 /* What the host's slots were asked for; all 0 where the CPU computes no experts. */
 void k3_experts_stream_stats(k3_experts *experts, k3_stream_stat *out);
+/* What fell back when the host's slots are read, k3_io_notice; "" if nothing did. */
+const char *k3_experts_notice(const k3_experts *experts);
 /* Who computed how many pairs, slots in use, uploads: lines of text. */
 void k3_experts_report(k3_experts *experts, char *text, size_t size, int reset);
 /* Experts resident on devices, and how many there are. */
