@@ -62,9 +62,17 @@ void allow_failures(int yes)
     may_fail = yes;
 }
 
+static uint64_t in_front;
+
+void place_at_ends(uint64_t unused)
+{
+    in_front = unused;
+}
+
 k3_ref new_bytes(k3_backend *be, size_t bytes)
 {
-    k3_buf *buf = be->memory->alloc(be, bytes, "test");
+    uint64_t all = in_front ? in_front + (bytes + 255) / 256 * 256 : bytes;
+    k3_buf *buf = be->memory->alloc(be, all, "test");
     if (!buf && may_fail)
         return (k3_ref){NULL, 0};
     if (!buf)
@@ -73,7 +81,7 @@ k3_ref new_bytes(k3_backend *be, size_t bytes)
     assert_true(n_made < 4096);
     if (n_made >= 0)
         made[n_made++] = buf;
-    return (k3_ref){buf, 0};
+    return (k3_ref){buf, in_front ? all - (bytes + 15) / 16 * 16 : 0};
 }
 
 k3_ref put_bytes(k3_backend *be, const void *data, size_t bytes)

@@ -28,6 +28,8 @@ void release_tracked(k3_backend *be);
 
 /* From now on a buffer that there is no memory for is no place at all, and the failure stays with the backend. */
 void allow_failures(int yes);
+/* Every later buffer gets so many unused bytes in front, which give it a slab of its own, and ends with the slab; 0: none. */
+void place_at_ends(uint64_t unused);
 
 k3_ref new_bytes(k3_backend *be, size_t bytes);
 k3_ref put_bytes(k3_backend *be, const void *data, size_t bytes);

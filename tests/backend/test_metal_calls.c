@@ -14,7 +14,7 @@
 
 enum { MOST_JOBS = 64 };
 
-static char names[2 * MOST_JOBS + 1][80];
+static char names[3 * MOST_JOBS + 1][80];
 
 /* What can be left out of a job, how often it occurs, and how often that was seen. */
 typedef struct tally {
@@ -129,6 +129,21 @@ static void depends_on_no_order(void **state)
     free(want.values);
 }
 
+/* Each buffer ends at a page that faults: nothing behind it is read or written, and the result is the same. */
+static void stays_before_the_ends(void **state)
+{
+    const kernel_job *j = *state;
+    k3_fake_metal_reset();
+    kernel_run want = run_kernel_job(j, NULL);
+    place_at_ends(2 << 20);
+    kernel_run run = run_kernel_job(j, NULL);
+    place_at_ends(0);
+    assert_int_equal(run.status, K3_OK);
+    assert_true(same_run(&run, &want));
+    free(want.result.values);
+    free(run.result.values);
+}
+
 static void every_kernel_has_a_job(void **state)
 {
     (void)state;
@@ -152,7 +167,7 @@ static void every_kernel_has_a_job(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[2 * MOST_JOBS + 1] = {cmocka_unit_test(every_kernel_has_a_job)};
+    struct CMUnitTest tests[3 * MOST_JOBS + 1] = {cmocka_unit_test(every_kernel_has_a_job)};
     int n = argc < 2;
     for (int i = 0; i < n_kernel_jobs && i < MOST_JOBS; i++) {
         const kernel_job *j = &kernel_jobs[i];
@@ -163,6 +178,9 @@ int main(int argc, char **argv)
         n++;
         snprintf(names[n], sizeof names[0], "%s_%d_depends_on_no_order", j->op, i);
         tests[n] = (struct CMUnitTest){names[n], depends_on_no_order, NULL, NULL, (void *)(uintptr_t)j};
+        n++;
+        snprintf(names[n], sizeof names[0], "%s_%d_stays_before_the_ends", j->op, i);
+        tests[n] = (struct CMUnitTest){names[n], stays_before_the_ends, NULL, NULL, (void *)(uintptr_t)j};
         n++;
     }
     if (!n) {
