@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -172,6 +174,20 @@ uint64_t k3_os_nanoseconds(void)
 void k3_os_yield(void)
 {
     sched_yield();
+}
+
+void k3_os_allow_files(void)
+{
+#ifdef OPEN_MAX
+    rlim_t most = OPEN_MAX; /* macOS refuses more, whatever its limit says */
+#else
+    rlim_t most = 65536;
+#endif
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= most || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max < most ? limit.rlim_max : most;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* whoever cannot open a file then says so */
 }
 
 int k3_os_exists(const char *path)

@@ -10,6 +10,10 @@ uint64_t k3_os_nanoseconds(void);      /* monotonic */
 void k3_os_yield(void);
 int k3_os_exists(const char *path); /* a file, folder or link that leads somewhere */
 
+/* As many open files as the system lets the process have without asking anyone, 65536 at most: a model has hundreds of shards, and each is
+ * open several times. */
+void k3_os_allow_files(void);
+
 /* Whole file into malloc'd memory, 0-terminated. Larger than max_bytes is K3_E_FORMAT. */
 k3_status k3_os_read_file(char **text, size_t *n_bytes, const char *path, uint64_t max_bytes, k3_error *err);
 

@@ -30,7 +30,7 @@ static void read_one_header(k3_ckpt *ckpt, size_t i, k3_error *err)
     err->status = K3_OK;
     ckpt->fds[i] = open(ckpt->paths[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe is refused, not waited for */
     if (ckpt->fds[i] < 0)
-        k3_fail(err, K3_E_IO, "%s: %s", ckpt->paths[i], strerror(errno));
+        k3_fail(err, K3_E_IO, "%s: %s%s", ckpt->paths[i], strerror(errno), errno == EMFILE ? "; raise ulimit -n" : "");
     else
         k3_st_read(&ckpt->files[i], ckpt->fds[i], (int)i, ckpt->paths[i], err);
 }

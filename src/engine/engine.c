@@ -127,6 +127,7 @@ k3_status k3_engine_prepare(k3_engine *engine, const char *model, const k3_confi
     K3_TRY(keep_config(engine, config, err));
     if (config->chunk_rows < 0 || config->chunk_rows > 65536)
         return k3_fail(err, K3_E_INVALID, "chunk_rows: %d found, 0 (chosen) to 65536 wanted", config->chunk_rows);
+    k3_os_allow_files();
     K3_TRY(k3_ckpt_open(&engine->ckpt, model, err));
     engine->hp = k3_ckpt_hparams(engine->ckpt);
     engine->cache_type = config->exact ? K3_F32 : K3_BF16;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -291,9 +293,32 @@ static int remove_model(void **state)
     return 0;
 }
 
+static void as_many_files_are_open_as_the_system_allows(void **state)
+{
+    (void)state;
+    struct rlimit was, now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    now = was;
+    int next = dup(0);
+    assert_int_equal(close(next), 0);
+    now.rlim_cur = (rlim_t)next + 1; /* room for one file at a time, and the model has several shards */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    k3_error err;
+    k3_ckpt *ckpt;
+    k3_status status = k3_ckpt_open(&ckpt, folder, &err);
+    k3_ckpt_close(ckpt);
+    if (status != K3_E_IO || !strstr(err.text, "ulimit -n"))
+        fail_msg("status %d: %s", (int)status, status == K3_OK ? "" : err.text);
+    k3_engine_close(open_with(plain));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_true(now.rlim_cur > (rlim_t)next + 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_many_files_are_open_as_the_system_allows),
         cmocka_unit_test(the_parts_of_the_time_sum_to_the_total),
         cmocka_unit_test(bytes_from_disk_are_counted),
         cmocka_unit_test(F11_what_is_allocated_is_what_was_planned),
