@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char MAGIC[8] = "K3USAGE";
@@ -59,11 +60,16 @@ static char *image_of(const k3_policy *p, const k3_usage *of)
 }
 
 /* Every step is checked: a disk that is full says so at the write, at the flush or at the close. */
-static int write_file(const char *path, const char *data, size_t n)
+static int write_file(int fd, const char *data, size_t n)
 {
-    FILE *f = fopen(path, "wb");
-    if (!f)
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (!f) {
+        int why = errno;
+        if (fd >= 0)
+            close(fd);
+        errno = why;
         return 0;
+    }
     int good = fwrite(data, 1, n, f) == n && !fflush(f) && !fsync(fileno(f));
     int kept = good ? 0 : errno;
     if (fclose(f) && good)
@@ -72,20 +78,30 @@ static int write_file(const char *path, const char *data, size_t n)
     return good;
 }
 
+/* A file of a name that nobody else has takes the place of `path`, or of what that links to. */
 k3_status k3_usage_save(const k3_policy *p, const k3_usage *of, const char *path, k3_error *err)
 {
-    size_t n_path = strlen(path) + sizeof ".part";
-    char *image = image_of(p, of), *part = malloc(n_path);
+    if (!*path)
+        return k3_fail(err, K3_E_INVALID, "use counts: the name of a file is wanted, an empty one found");
+    char *target = realpath(path, NULL); /* NULL: there is no such file yet */
+    const char *to = target ? target : path;
+    struct stat st;
+    mode_t mode = target && !stat(target, &st) ? st.st_mode & 0777 : 0644;
+    size_t n_part = strlen(to) + sizeof ".XXXXXX";
+    char *image = image_of(p, of), *part = malloc(n_part);
     k3_status status = image && part ? K3_OK : k3_fail(err, K3_E_NOMEM, "%s: out of memory", path);
     if (status == K3_OK) {
-        snprintf(part, n_path, "%s.part", path);
-        if (!write_file(part, image, file_bytes(of)) || rename(part, path)) {
+        snprintf(part, n_part, "%s.XXXXXX", to);
+        int fd = mkstemp(part);
+        if (!write_file(fd, image, file_bytes(of)) || chmod(part, mode) || rename(part, to)) {
             status = k3_fail(err, K3_E_IO, "%s: the use counts cannot be written: %s", path, strerror(errno));
-            remove(part);
+            if (fd >= 0)
+                remove(part);
         }
     }
     free(image);
     free(part);
+    free(target);
     return status;
 }
 

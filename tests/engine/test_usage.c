@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -143,6 +145,33 @@ static void a_file_that_cannot_be_written_is_said_at_the_start(void **state)
     k3_engine_close(engine);
 }
 
+/* A link stays a link, and a file beside it what it was. */
+static void only_the_file_that_is_named_is_written(void **state)
+{
+    (void)state;
+    char link[4300], beside[4400];
+    struct stat st;
+    snprintf(link, sizeof link, "%s.link", path);
+    snprintf(beside, sizeof beside, "%s.part", link);
+    tiny_put_file(folder, strrchr(beside, '/') + 1, "mine", 4);
+    k3_engine_close(open_with(path, 0));
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(symlink(path, link), 0);
+    k3_engine_close(open_with(link, 0));
+    assert_int_equal(lstat(link, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    size_t n;
+    char *kept = tiny_get_file(folder, strrchr(beside, '/') + 1, &n);
+    assert_true(n == 4 && memcmp(kept, "mine", 4) == 0);
+    free(kept);
+    assert_int_equal(remove(link) | remove(beside) | remove(path), 0);
+    k3_engine *engine = open_with("", 0);
+    assert_non_null(strstr(engine->plan, "an empty one found"));
+    k3_engine_close(engine);
+}
+
 static int write_model(void **state)
 {
     (void)state;
@@ -171,6 +200,7 @@ int main(void)
         cmocka_unit_test(the_next_start_has_what_was_used_most),
         cmocka_unit_test(a_file_that_is_damaged_or_foreign_is_said_and_left_alone),
         cmocka_unit_test(a_file_that_cannot_be_written_is_said_at_the_start),
+        cmocka_unit_test(only_the_file_that_is_named_is_written),
     };
     return cmocka_run_group_tests(tests, write_model, remove_model);
 }
