@@ -82,7 +82,10 @@ static size_t print_ops(k3_backend *be, const char *prefix, char *text, size_t a
 void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset)
 {
     int n = 0, i_main = 0;
-    if (size)
+    char none[1];
+    if (!size) /* nobody reads it, but what is counted may be reset */
+        text = none;
+    else
         *text = 0;
     if (!engine->be)
         return;
