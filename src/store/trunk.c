@@ -415,11 +415,6 @@ void k3_trunk_stats(k3_trunk_stream *s, k3_trunk_stat *out, int reset)
         s->stat = (k3_trunk_stat){0};
 }
 
-const char *k3_trunk_describe(const k3_trunk_stream *s)
-{
-    return k3_io_describe(s->io);
-}
-
 const char *k3_trunk_notice(const k3_trunk_stream *s)
 {
     return k3_io_notice(s->io);

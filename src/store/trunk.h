@@ -97,8 +97,7 @@ void k3_trunk_done(k3_trunk_stream *stream, k3_trunk_lane lane);
 
 uint64_t k3_trunk_bytes(const k3_trunk_stream *stream); /* of memory */
 void k3_trunk_stats(k3_trunk_stream *stream, k3_trunk_stat *out, int reset);
-/* How reads are made, and what fell back: a line each. */
-const char *k3_trunk_describe(const k3_trunk_stream *stream);
+/* What reading fell back to: a line. */
 const char *k3_trunk_notice(const k3_trunk_stream *stream);
 
 #endif

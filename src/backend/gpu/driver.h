@@ -198,6 +198,9 @@ void k3_gpu_wait(k3_gpu *gpu, uint64_t value);
 k3_status k3_gpu_sync(k3_backend *be, k3_error *err);
 void k3_gpu_submit(k3_backend *be);
 
+/* open.c: whether a device's name has this part, in any case. */
+int k3_gpu_name_has(const char *name, const char *part);
+
 /* pipelines.c */
 void *k3_gpu_pipeline_for(k3_gpu *gpu, k3_gpu_shader shader, const uint32_t *spec, int n_spec, int full);
 void k3_gpu_close_pipelines(k3_gpu *gpu);

@@ -1,6 +1,7 @@
 /* What every GPU's opening has in common: the table of operations, statistics, the self-test, the budget, the line about the device. */
 #include "backend/gpu/driver.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,19 @@ static const char *const op_names[K3_GPU_N_OPS] = {
     "embed",      "attnres_mix", "rmsnorm",  "matmul",   "shortconv",   "l2norm",      "kda_gate", "kda_recur", "kda_chunk", "gate_rmsnorm",
     "mla_append", "mla_attend",  "gate_mul", "situ_glu", "router_topk", "moe_experts", "moe_sum",  "add",       "sample",    "copy",
 };
+
+int k3_gpu_name_has(const char *name, const char *part)
+{
+    size_t n = strlen(part);
+    for (; *name; name++) {
+        size_t i = 0;
+        while (i < n && name[i] && tolower((unsigned char)name[i]) == tolower((unsigned char)part[i]))
+            i++;
+        if (i == n)
+            return 1;
+    }
+    return 0;
+}
 
 const char *k3_gpu_op_now(const k3_gpu *gpu)
 {

@@ -3,7 +3,6 @@
 
 #include "base/os.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,19 +96,6 @@ static void free_slab(k3_gpu *gpu, k3_gpu_slab *base)
 
 /* ---- choosing ---------------------------------------------------------------------------------------------------- */
 
-static int contains(const char *text, const char *part)
-{
-    size_t n = strlen(part);
-    for (; *text; text++) {
-        size_t i = 0;
-        while (i < n && text[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i]))
-            i++;
-        if (i == n)
-            return 1;
-    }
-    return 0;
-}
-
 static id<MTLDevice> chosen(NSArray<id<MTLDevice>> *devices, const char *wish, char *names, size_t size)
 {
     char *end;
@@ -121,7 +107,7 @@ static id<MTLDevice> chosen(NSArray<id<MTLDevice>> *devices, const char *wish, c
         const char *name = [[device name] UTF8String];
         size_t used = strlen(names);
         snprintf(names + used, size - used, "%s%lu: %s", i ? ", " : "", (unsigned long)i, name);
-        if (!found && (by_number ? number == i : contains(name, wish)))
+        if (!found && (by_number ? number == i : k3_gpu_name_has(name, wish)))
             found = device;
     }
     return [found retain];
@@ -172,7 +158,7 @@ static k3_status check_device(const k3_mt *mt, k3_error *err)
 /* Metal does not tell. The kinds of Apple's processors differ more than their generations. */
 static uint32_t guess_cores(const char *name)
 {
-    return contains(name, "ultra") ? 60 : contains(name, "max") ? 32 : contains(name, "pro") ? 16 : 10;
+    return k3_gpu_name_has(name, "ultra") ? 60 : k3_gpu_name_has(name, "max") ? 32 : k3_gpu_name_has(name, "pro") ? 16 : 10;
 }
 
 /* The operations whose kernels for matrix units are all there. */

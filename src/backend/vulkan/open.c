@@ -3,7 +3,6 @@
 #include "backend/vulkan/khr_matrix.h"
 #include "backend/vulkan/vulkan.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,19 +57,6 @@ static const char *kind_of(VkPhysicalDeviceType type)
 
 /* ---- choosing ----------------------------------------------------------------------------------------------- */
 
-static int contains(const char *text, const char *part)
-{
-    size_t n = strlen(part);
-    for (; *text; text++) {
-        size_t i = 0;
-        while (i < n && text[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i]))
-            i++;
-        if (i == n)
-            return 1;
-    }
-    return 0;
-}
-
 /* Without a wish: discrete before integrated before the rest; software only when it is asked for. */
 static int preference(VkPhysicalDeviceType type)
 {
@@ -100,7 +86,7 @@ static k3_status choose(k3_vk *vk, const char *wish, k3_error *err)
         vkGetPhysicalDeviceProperties(devices[i], &p);
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%u: %s (%s)", i ? ", " : "", i, p.deviceName, kind_of(p.deviceType));
-        int score = !wish || !*wish ? preference(p.deviceType) : by_number ? number == i : contains(p.deviceName, wish);
+        int score = !wish || !*wish ? preference(p.deviceType) : by_number ? number == i : k3_gpu_name_has(p.deviceName, wish);
         if (score > best) {
             best = score;
             vk->physical = devices[i];
