@@ -185,7 +185,8 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
         return K3_OK;
     K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, engine->budget.trunk, c->threads, c->progress,
                            c->user, err));
-    k3_experts_config experts = {engine->open_backend, backend, devices};
+    const k3_late *late = engine->weights->late;
+    k3_experts_config experts = {engine->open_backend, backend, devices, late && late->stream ? k3_trunk_io(late->stream) : NULL};
     K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, &experts, err));
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));

@@ -10,24 +10,31 @@
 
 _Static_assert(K3_IO_PIECE + K3_IO_ALIGN <= K3_IO_MAX_BYTES, "one request to the system");
 
-static k3_status prepare(k3_io *io, k3_error *err)
+static k3_io_core *open_core(const k3_io_config *config, k3_status *status, k3_error *err)
 {
-    io->lock = malloc(sizeof *io->lock);
-    io->described = calloc(3, K3_IO_TEXT);
-    if (!io->lock || !io->described) {
-        free(io->lock);
-        free(io->described);
-        free(io);
-        return k3_fail(err, K3_E_NOMEM, "no memory for a reader of files");
+    k3_io_core *core = calloc(1, sizeof *core);
+    if (!core) {
+        *status = k3_fail(err, K3_E_NOMEM, "no memory for a reader of files");
+        return NULL;
     }
-    io->notice = io->described + K3_IO_TEXT;
-    io->refused = io->notice + K3_IO_TEXT;
-    pthread_mutex_init(io->lock, NULL);
-    pthread_cond_init(&io->finished, NULL);
-    k3_io_list_init(&io->flying);
-    k3_io_list_init(&io->done);
-    k3_io_list_init(&io->spare);
-    return K3_OK;
+    pthread_mutex_init(&core->lock, NULL);
+    k3_io_list_init(&core->flying);
+    core->depth = config->depth ? config->depth : K3_IO_DEPTH;
+    core->is_buffered = config->buffered;
+    k3_error why = {0};
+    *status = config->kind == K3_IO_THREADS ? K3_OK : k3_io_ring_open(&core->ring, core, &why);
+    if (*status != K3_OK && config->kind == K3_IO_URING) {
+        pthread_mutex_destroy(&core->lock);
+        free(core);
+        (void)k3_fail(err, *status, "%s", why.text);
+        return NULL;
+    }
+#ifdef __linux__ /* elsewhere nobody misses it */
+    if (*status != K3_OK)
+        snprintf(core->refused, K3_IO_TEXT, "%s; files are read by threads\n", why.text);
+#endif
+    *status = K3_OK;
+    return core;
 }
 
 k3_status k3_io_open(k3_io **out, const k3_io_config *config, k3_error *err)
@@ -40,70 +47,74 @@ k3_status k3_io_open(k3_io **out, const k3_io_config *config, k3_error *err)
     k3_io *io = calloc(1, sizeof *io);
     if (!io)
         return k3_fail(err, K3_E_NOMEM, "no memory for a reader of files");
-    K3_TRY(prepare(io, err));
-    io->depth = config->depth ? config->depth : K3_IO_DEPTH;
-    io->is_buffered = config->buffered;
-    k3_error why = {0};
-    k3_status status = config->kind == K3_IO_THREADS ? K3_OK : k3_io_ring_open(&io->ring, io, &why);
-    if (status != K3_OK && config->kind == K3_IO_URING) {
-        k3_io_close(io);
-        return k3_fail(err, status, "%s", why.text);
+    k3_status status = K3_OK;
+    io->core = config->beside ? config->beside->core : open_core(config, &status, err);
+    if (!io->core) {
+        free(io);
+        return status;
     }
-#ifdef __linux__ /* elsewhere nobody misses it */
-    if (status != K3_OK)
-        snprintf(io->refused, K3_IO_TEXT, "%s; files are read by threads\n", why.text);
-#endif
+    io->is_beside = config->beside != NULL;
+    io->core->n_readers++;
+    io->busy_before = io->core->busy_ns;
+    pthread_cond_init(&io->finished, NULL);
+    k3_io_list_init(&io->done);
+    k3_io_list_init(&io->spare);
     *out = io;
     return K3_OK;
+}
+
+static void close_core(k3_io_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    core->stop = 1;
+    k3_io_wake(core);
+    pthread_mutex_unlock(&core->lock);
+    if (core->ring)
+        k3_io_ring_close(core->ring);
+    for (k3_io_drive *drive = core->drives, *next; drive; drive = next) {
+        next = drive->next;
+        k3_io_threads_stop(drive);
+        pthread_cond_destroy(&drive->work);
+        free(drive);
+    }
+    pthread_mutex_destroy(&core->lock);
+    free(core);
 }
 
 void k3_io_close(k3_io *io)
 {
     if (!io)
         return;
-    pthread_mutex_lock(io->lock);
-    io->stop = 1;
-    k3_io_wake(io);
-    pthread_mutex_unlock(io->lock);
-    if (io->ring)
-        k3_io_ring_close(io->ring);
-    for (k3_io_drive *drive = io->drives, *next; drive; drive = next) {
-        next = drive->next;
-        k3_io_threads_stop(drive);
-        k3_io_list_free(&drive->queue[0]);
-        k3_io_list_free(&drive->queue[1]);
-        pthread_cond_destroy(&drive->work);
-        free(drive);
-    }
+    k3_io_leave(io);
+    if (io->core->ring)
+        k3_io_ring_drop_memory(io->core->ring, io);
+    if (!--io->core->n_readers)
+        close_core(io->core);
     for (int i = 0; i < io->n_files; i++)
         k3_io_file_close(io->files[i]);
     free(io->files);
-    k3_io_list_free(&io->flying);
     k3_io_list_free(&io->done);
     k3_io_list_free(&io->spare);
     pthread_cond_destroy(&io->finished);
-    pthread_mutex_destroy(io->lock);
-    free(io->lock);
-    free(io->described);
     free(io);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------------ */
 
-static k3_status drive_of(k3_io_drive **out, k3_io *io, dev_t device, k3_error *err)
+static k3_status drive_of(k3_io_drive **out, k3_io_core *core, dev_t device, k3_error *err)
 {
-    for (*out = io->drives; *out; *out = (*out)->next)
+    for (*out = core->drives; *out; *out = (*out)->next)
         if ((*out)->device == device)
             return K3_OK;
     k3_io_drive *drive = calloc(1, sizeof *drive);
     if (!drive)
         return k3_fail(err, K3_E_NOMEM, "no memory for a drive");
     drive->device = device;
-    drive->io = io;
-    k3_io_list_init(&drive->queue[0]);
-    k3_io_list_init(&drive->queue[1]);
+    drive->core = core;
+    for (int queue = 0; queue < K3_IO_QUEUES; queue++)
+        k3_io_list_init(&drive->queue[queue]);
     pthread_cond_init(&drive->work, NULL);
-    if (!io->ring) {
+    if (!core->ring) {
         k3_status status = k3_io_threads_start(drive, err);
         if (status != K3_OK) {
             pthread_cond_destroy(&drive->work);
@@ -112,10 +123,10 @@ static k3_status drive_of(k3_io_drive **out, k3_io *io, dev_t device, k3_error *
             return status;
         }
     }
-    pthread_mutex_lock(io->lock);
-    drive->next = io->drives;
-    io->drives = drive;
-    pthread_mutex_unlock(io->lock);
+    pthread_mutex_lock(&core->lock);
+    drive->next = core->drives;
+    core->drives = drive;
+    pthread_mutex_unlock(&core->lock);
     *out = drive;
     return K3_OK;
 }
@@ -129,8 +140,8 @@ k3_status k3_io_add_file(k3_io *io, int *file, const char *path, k3_error *err)
     if (!files)
         return k3_fail(err, K3_E_NOMEM, "%s: no memory to open it", path);
     io->files = files;
-    K3_TRY(k3_io_file_open(&opened, &device, path, io->is_buffered, err));
-    k3_status status = drive_of(&opened->drive, io, device, err);
+    K3_TRY(k3_io_file_open(&opened, &device, path, io->core->is_buffered, err));
+    k3_status status = drive_of(&opened->drive, io->core, device, err);
     if (status != K3_OK) {
         k3_io_file_close(opened);
         return status;
@@ -142,8 +153,8 @@ k3_status k3_io_add_file(k3_io *io, int *file, const char *path, k3_error *err)
 
 void k3_io_add_memory(k3_io *io, void *at, uint64_t bytes)
 {
-    if (io->ring)
-        k3_io_ring_add_memory(io->ring, at, bytes);
+    if (io->core->ring)
+        k3_io_ring_add_memory(io->core->ring, io, at, bytes);
 }
 
 /* ---- figures ---------------------------------------------------------------------------------------------------------- */
@@ -161,25 +172,27 @@ static int count_files(const k3_io *io, const k3_io_drive *drive, int *n_direct)
     return n;
 }
 
-const char *k3_io_describe(const k3_io *io)
+const char *k3_io_describe(k3_io *io)
 {
     size_t at = 0;
     *io->described = 0;
-    for (const k3_io_drive *drive = io->drives; drive && at < K3_IO_TEXT; drive = drive->next) {
+    for (const k3_io_drive *drive = io->core->drives; drive && at < K3_IO_TEXT; drive = drive->next) {
         int n_direct, n = count_files(io, drive, &n_direct);
+        if (!n)
+            continue;
         at += (size_t)snprintf(io->described + at, K3_IO_TEXT - at, "%s %s, depth %d, %d files\n",
                                n_direct == n ? "direct"
                                : n_direct    ? "partly direct"
                                              : "buffered",
-                               io->ring ? "io_uring" : "threads", io->ring ? io->depth : drive->n_readers, n);
+                               io->core->ring ? "io_uring" : "threads", io->core->ring ? io->core->depth : drive->n_readers, n);
     }
     return io->described;
 }
 
-const char *k3_io_notice(const k3_io *io)
+const char *k3_io_notice(k3_io *io)
 {
-    size_t at = (size_t)snprintf(io->notice, K3_IO_TEXT, "%s", io->refused);
-    for (const k3_io_drive *drive = io->drives; drive && at < K3_IO_TEXT && !io->is_buffered; drive = drive->next) {
+    size_t at = (size_t)snprintf(io->notice, K3_IO_TEXT, "%s", io->core->refused);
+    for (const k3_io_drive *drive = io->core->drives; drive && at < K3_IO_TEXT && !io->core->is_buffered; drive = drive->next) {
         int n_direct, n = count_files(io, drive, &n_direct), i = 0;
         if (n_direct == n)
             continue;
@@ -194,10 +207,13 @@ const char *k3_io_notice(const k3_io *io)
 
 void k3_io_stats(k3_io *io, k3_io_stat *out, int reset)
 {
-    pthread_mutex_lock(io->lock);
+    pthread_mutex_lock(&io->core->lock);
     k3_io_tick(io);
     *out = io->stat;
-    if (reset)
+    out->drive_ns = io->core->busy_ns - io->busy_before;
+    if (reset) {
         memset(&io->stat, 0, sizeof io->stat);
-    pthread_mutex_unlock(io->lock);
+        io->busy_before = io->core->busy_ns;
+    }
+    pthread_mutex_unlock(&io->core->lock);
 }

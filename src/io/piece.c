@@ -51,7 +51,7 @@ static int finish(k3_io_piece *piece)
     return 0;
 }
 
-int k3_io_piece_take(k3_io *io, k3_io_piece *piece, int64_t result)
+int k3_io_piece_take(k3_io_piece *piece, int64_t result)
 {
     if (result > 0) {
         piece->at += (uint64_t)result;
@@ -73,9 +73,9 @@ int k3_io_piece_take(k3_io *io, k3_io_piece *piece, int64_t result)
     case EIO:
         if (piece->n_errors++ == K3_IO_RETRIES)
             return k3_io_piece_fail(piece, EIO);
-        pthread_mutex_lock(io->lock);
-        io->stat.retries++;
-        pthread_mutex_unlock(io->lock);
+        pthread_mutex_lock(&piece->file->drive->core->lock);
+        piece->request->io->stat.retries++;
+        pthread_mutex_unlock(&piece->file->drive->core->lock);
         return 1;
     default:
         return k3_io_piece_fail(piece, (int)-result);

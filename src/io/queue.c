@@ -53,7 +53,11 @@ void k3_io_list_free(k3_io_list *list)
 
 void k3_io_tick(k3_io *io)
 {
+    k3_io_core *core = io->core;
     uint64_t now = k3_os_nanoseconds();
+    if (core->n_pieces)
+        core->busy_ns += now - core->ticked;
+    core->ticked = now;
     if (io->n_pieces[0])
         io->stat.busy_ns += now - io->ticked;
     else if (io->n_pieces[1])
@@ -61,35 +65,41 @@ void k3_io_tick(k3_io *io)
     io->ticked = now;
 }
 
-void k3_io_wake(k3_io *io)
+void k3_io_wake(k3_io_core *core)
 {
-    if (io->ring)
-        k3_io_ring_wake(io->ring);
+    if (core->ring)
+        k3_io_ring_wake(core->ring);
     else
-        for (k3_io_drive *drive = io->drives; drive; drive = drive->next)
+        for (k3_io_drive *drive = core->drives; drive; drive = drive->next)
             pthread_cond_broadcast(&drive->work);
 }
 
-static void finish_request(k3_io *io, k3_io_request *r)
+static void finish_request(k3_io_request *r)
 {
+    k3_io *io = r->io;
     r->is_finished = 1;
     r->done.tag = r->read.tag;
-    if (r->done.status == K3_OK && !r->done.cancelled) {
-        *(r->read.is_guess ? &io->stat.guesses : &io->stat.reads) += 1;
+    if (r->done.status == K3_OK) {
+        *(r->read.is_guess ? &io->stat.guesses : &io->stat.reads) += !r->done.cancelled;
         *(r->read.is_guess ? &io->stat.guess_bytes : &io->stat.bytes) += r->got;
     }
     append(&io->done, r);
-    if (!--io->n_open[r->read.is_guess] && !r->read.is_guess)
-        k3_io_wake(io); /* guesses may start */
+    io->n_open[r->read.is_guess]--;
+    if (!r->read.is_guess && !--io->core->n_wanted)
+        k3_io_wake(io->core); /* guesses may start */
     pthread_cond_signal(&io->finished);
 }
 
-int k3_io_next_piece(k3_io *io, k3_io_drive *drive, k3_io_piece *piece)
+int k3_io_next_piece(k3_io_drive *drive, k3_io_piece *piece)
 {
-    int class = is_empty(&drive->queue[0]), depth = class && io->depth > K3_IO_GUESS_DEPTH ? K3_IO_GUESS_DEPTH : io->depth;
-    if (io->stop || drive->in_flight >= depth || is_empty(&drive->queue[class]) || (class && io->n_open[0]))
+    k3_io_core *core = drive->core;
+    int queue = 0;
+    while (queue < K3_IO_GUESSES && is_empty(&drive->queue[queue]))
+        queue++;
+    int is_guess = queue == K3_IO_GUESSES, depth = is_guess && core->depth > K3_IO_GUESS_DEPTH ? K3_IO_GUESS_DEPTH : core->depth;
+    if (core->stop || drive->in_flight >= depth || is_empty(&drive->queue[queue]) || (is_guess && core->n_wanted))
         return 0;
-    k3_io_request *r = drive->queue[class].head.next;
+    k3_io_request *r = drive->queue[queue].head.next;
     uint64_t wanted_end = r->read.offset + r->read.bytes, left = r->end - r->next_at, bytes = left < r->piece_bytes ? left : r->piece_bytes;
     memset(piece, 0, sizeof *piece);
     piece->request = r;
@@ -98,37 +108,40 @@ int k3_io_next_piece(k3_io *io, k3_io_drive *drive, k3_io_piece *piece)
     piece->end = r->next_at + bytes;
     piece->need = piece->end < wanted_end ? piece->end : wanted_end;
     piece->to = (unsigned char *)r->read.dst + (r->next_at - (r->read.offset - r->read.lead));
-    k3_io_tick(io);
+    k3_io_tick(r->io);
     r->is_started = 1;
     r->next_at += bytes;
     r->in_flight++;
     drive->in_flight++;
-    io->n_pieces[class]++;
+    core->n_pieces++;
+    r->io->n_pieces[is_guess]++;
     if (r->next_at == r->end) {
         take_out(r);
-        append(&io->flying, r);
+        append(&core->flying, r);
     }
     return 1;
 }
 
-void k3_io_finish_piece(k3_io *io, k3_io_piece *piece)
+void k3_io_finish_piece(k3_io_piece *piece)
 {
     k3_io_request *r = piece->request;
-    k3_io_tick(io);
+    k3_io_core *core = r->io->core;
+    k3_io_tick(r->io);
     r->got += piece->at - piece->first;
     r->in_flight--;
     r->file->drive->in_flight--;
-    io->n_pieces[r->read.is_guess]--;
+    core->n_pieces--;
+    r->io->n_pieces[r->read.is_guess]--;
     if (piece->status != K3_OK && r->done.status == K3_OK) {
         r->done.status = piece->status;
         memcpy(r->done.text, piece->text, sizeof r->done.text);
         r->next_at = r->end; /* the rest is not read */
         take_out(r);
-        append(&io->flying, r);
+        append(&core->flying, r);
     }
     if (!r->in_flight && r->next_at == r->end) {
         take_out(r);
-        finish_request(io, r);
+        finish_request(r);
     }
 }
 
@@ -170,10 +183,15 @@ static k3_status reserve(k3_io *io, int n, k3_error *err)
 
 k3_status k3_io_reserve(k3_io *io, int n, k3_error *err)
 {
-    pthread_mutex_lock(io->lock);
+    pthread_mutex_lock(&io->core->lock);
     k3_status status = reserve(io, n, err);
-    pthread_mutex_unlock(io->lock);
+    pthread_mutex_unlock(&io->core->lock);
     return status;
+}
+
+static k3_io_list *queue_of(k3_io_request *r)
+{
+    return &r->file->drive->queue[r->read.is_guess ? K3_IO_GUESSES : r->io->is_beside ? K3_IO_FIRST : K3_IO_SECOND];
 }
 
 k3_status k3_io_submit(k3_io *io, k3_io_read *reads, int n, k3_error *err)
@@ -182,102 +200,131 @@ k3_status k3_io_submit(k3_io *io, k3_io_read *reads, int n, k3_error *err)
         return k3_fail(err, K3_E_INVALID, "%d reads submitted", n);
     for (int i = 0; i < n; i++)
         K3_TRY(check(io, &reads[i], err));
-    pthread_mutex_lock(io->lock);
+    pthread_mutex_lock(&io->core->lock);
     k3_status status = reserve(io, n, err);
     for (int i = 0; i < n && status == K3_OK; i++) {
         k3_io_request *r = take_first(&io->spare);
         memset(r, 0, sizeof *r);
         reads[i].is_guess = !!reads[i].is_guess;
         reads[i].lead = reads[i].offset % K3_IO_ALIGN;
+        r->io = io;
         r->read = reads[i];
         r->file = io->files[reads[i].file];
         r->next_at = reads[i].offset - reads[i].lead;
         r->end = (reads[i].offset + reads[i].bytes + K3_IO_ALIGN - 1) / K3_IO_ALIGN * K3_IO_ALIGN;
         r->piece_bytes = piece_bytes_of(r->end - r->next_at);
-        append(&r->file->drive->queue[reads[i].is_guess], r);
+        append(queue_of(r), r);
         io->n_open[reads[i].is_guess]++;
+        io->core->n_wanted += !reads[i].is_guess;
     }
-    k3_io_wake(io);
-    pthread_mutex_unlock(io->lock);
+    k3_io_wake(io->core);
+    pthread_mutex_unlock(&io->core->lock);
     return status;
 }
 
 int k3_io_collect(k3_io *io, k3_io_done *done, int max, int block)
 {
     int n = 0;
-    pthread_mutex_lock(io->lock);
+    pthread_mutex_lock(&io->core->lock);
     while (block && max > 0 && is_empty(&io->done) && (io->n_open[0] || io->n_open[1]))
-        pthread_cond_wait(&io->finished, io->lock);
+        pthread_cond_wait(&io->finished, &io->core->lock);
     for (; n < max && !is_empty(&io->done); n++) {
         k3_io_request *r = take_first(&io->done);
         done[n] = r->done;
         append(&io->spare, r);
     }
-    pthread_mutex_unlock(io->lock);
+    pthread_mutex_unlock(&io->core->lock);
     return n;
+}
+
+/* What the reader has in a queue is not read any further. */
+static void take_back(k3_io *io, k3_io_list *queue)
+{
+    for (k3_io_request *r = queue->head.next, *next; r != &queue->head; r = next) {
+        next = r->next;
+        if (r->io != io)
+            continue;
+        take_out(r);
+        r->done.cancelled = 1;
+        r->next_at = r->end;
+        if (r->in_flight)
+            append(&io->core->flying, r);
+        else
+            finish_request(r);
+    }
 }
 
 void k3_io_cancel_guesses(k3_io *io)
 {
-    pthread_mutex_lock(io->lock);
-    for (k3_io_drive *drive = io->drives; drive; drive = drive->next)
-        for (k3_io_request *r = drive->queue[1].head.next, *next; r != &drive->queue[1].head; r = next) {
-            next = r->next;
-            if (r->is_started)
-                continue;
-            take_out(r);
-            r->done.cancelled = 1;
-            finish_request(io, r);
-        }
-    pthread_mutex_unlock(io->lock);
+    pthread_mutex_lock(&io->core->lock);
+    for (k3_io_drive *drive = io->core->drives; drive; drive = drive->next)
+        take_back(io, &drive->queue[K3_IO_GUESSES]);
+    pthread_mutex_unlock(&io->core->lock);
 }
 
-static k3_io_request *find(k3_io_list *list, uint64_t tag)
+void k3_io_leave(k3_io *io)
 {
-    for (k3_io_request *r = list->head.next; r != &list->head; r = r->next)
-        if (r->read.tag == tag && !r->done.cancelled)
-            return r;
-    return NULL;
+    pthread_mutex_lock(&io->core->lock);
+    for (k3_io_drive *drive = io->core->drives; drive; drive = drive->next)
+        for (int queue = 0; queue < K3_IO_QUEUES; queue++)
+            take_back(io, &drive->queue[queue]);
+    while (io->n_open[0] || io->n_open[1])
+        pthread_cond_wait(&io->finished, &io->core->lock);
+    pthread_mutex_unlock(&io->core->lock);
 }
 
-static k3_io_request *find_guess(k3_io *io, uint64_t tag)
+static void want(k3_io_request *r)
 {
-    k3_io_request *r = find(&io->flying, tag);
-    for (k3_io_drive *drive = io->drives; drive && !r; drive = drive->next)
-        for (int class = 1; class >= 0 && !r; class --)
-            r = find(&drive->queue[class], tag);
-    return r ? r : find(&io->done, tag);
+    k3_io *io = r->io;
+    k3_io_tick(io);
+    io->n_open[1]--;
+    io->n_open[0]++;
+    io->core->n_wanted++;
+    io->n_pieces[1] -= r->in_flight;
+    io->n_pieces[0] += r->in_flight;
+    r->read.is_guess = 0;
+    if (r->next_at < r->end) {
+        k3_io_list *wanted = queue_of(r);
+        take_out(r);
+        put_before(r->is_started ? wanted->head.next : &wanted->head, r);
+    }
+}
+
+/* How many reads of a list have the tag; guesses among them that are not finished become wanted. */
+static int want_in(k3_io *io, k3_io_list *list, uint64_t tag)
+{
+    int n = 0;
+    for (k3_io_request *r = list->head.next, *next; r != &list->head; r = next) {
+        next = r->next;
+        if (r->io != io || r->read.tag != tag || r->done.cancelled)
+            continue;
+        n++;
+        if (r->read.is_guess && !r->is_finished)
+            want(r);
+    }
+    return n;
 }
 
 int k3_io_want(k3_io *io, uint64_t tag)
 {
-    pthread_mutex_lock(io->lock);
-    k3_io_request *r = find_guess(io, tag);
-    if (r && r->read.is_guess && !r->is_finished) {
-        k3_io_list *wanted = &r->file->drive->queue[0];
-        k3_io_tick(io);
-        io->n_open[1]--;
-        io->n_open[0]++;
-        io->n_pieces[1] -= r->in_flight;
-        io->n_pieces[0] += r->in_flight;
-        r->read.is_guess = 0;
-        if (r->next_at < r->end) {
-            take_out(r);
-            put_before(r->is_started ? wanted->head.next : &wanted->head, r);
-        }
-        k3_io_wake(io);
-    }
-    pthread_mutex_unlock(io->lock);
-    return r != NULL;
+    pthread_mutex_lock(&io->core->lock);
+    int n = want_in(io, &io->core->flying, tag) + want_in(io, &io->done, tag);
+    for (k3_io_drive *drive = io->core->drives; drive; drive = drive->next)
+        for (int queue = 0; queue < K3_IO_QUEUES; queue++)
+            n += want_in(io, &drive->queue[queue], tag);
+    if (n)
+        k3_io_wake(io->core);
+    pthread_mutex_unlock(&io->core->lock);
+    return n > 0;
 }
 
 int k3_io_pending(const k3_io *io, int *guesses)
 {
-    pthread_mutex_lock(io->lock);
+    pthread_mutex_lock(&io->core->lock);
     int n[2] = {io->n_open[0], io->n_open[1]};
     for (const k3_io_request *r = io->done.head.next; r != &io->done.head; r = r->next)
         n[r->read.is_guess]++;
-    pthread_mutex_unlock(io->lock);
+    pthread_mutex_unlock(&io->core->lock);
     if (guesses)
         *guesses = n[1];
     return n[0] + n[1];

@@ -8,29 +8,29 @@
 static void *read_pieces(void *arg)
 {
     k3_io_drive *drive = arg;
-    k3_io *io = drive->io;
+    k3_io_core *core = drive->core;
     k3_io_piece piece;
-    pthread_mutex_lock(io->lock);
-    while (!io->stop) {
-        if (!k3_io_next_piece(io, drive, &piece)) {
-            pthread_cond_wait(&drive->work, io->lock);
+    pthread_mutex_lock(&core->lock);
+    while (!core->stop) {
+        if (!k3_io_next_piece(drive, &piece)) {
+            pthread_cond_wait(&drive->work, &core->lock);
             continue;
         }
-        pthread_mutex_unlock(io->lock);
+        pthread_mutex_unlock(&core->lock);
         ssize_t n;
         do
             n = pread(k3_io_piece_fd(&piece), piece.to, piece.end - piece.at, (off_t)piece.at);
-        while (k3_io_piece_take(io, &piece, n < 0 ? -errno : n));
-        pthread_mutex_lock(io->lock);
-        k3_io_finish_piece(io, &piece);
+        while (k3_io_piece_take(&piece, n < 0 ? -errno : n));
+        pthread_mutex_lock(&core->lock);
+        k3_io_finish_piece(&piece);
     }
-    pthread_mutex_unlock(io->lock);
+    pthread_mutex_unlock(&core->lock);
     return NULL;
 }
 
 k3_status k3_io_threads_start(k3_io_drive *drive, k3_error *err)
 {
-    int n = drive->io->depth;
+    int n = drive->core->depth;
     drive->readers = calloc((size_t)n, sizeof *drive->readers);
     if (!drive->readers)
         return k3_fail(err, K3_E_NOMEM, "no memory for %d reader threads", n);

@@ -16,14 +16,15 @@ enum { K3_IO_STRETCHES = 256, K3_IO_BATCH = 64 };
 
 struct k3_io_ring {
     struct io_uring ring;
-    k3_io *io;
+    k3_io_core *core;
     pthread_t thread;
     int has_thread, wake; /* an eventfd */
     k3_io_piece *pieces;  /* [K3_IO_MAX_IN_FLIGHT] */
     k3_io_piece **spare;
     int n_spare;
     struct iovec stretches[K3_IO_STRETCHES];
-    int n_stretches, max_stretches;
+    const k3_io *owners[K3_IO_STRETCHES]; /* NULL: that one is free */
+    int max_stretches;
     int refused; /* errno: the kernel takes nothing any more */
 };
 
@@ -31,9 +32,9 @@ struct k3_io_ring {
 static int stretch_of(const k3_io_ring *ring, const k3_io_piece *piece)
 {
     uintptr_t at = (uintptr_t)piece->to, end = at + (piece->end - piece->at);
-    for (int i = 0; i < ring->n_stretches; i++) {
+    for (int i = 0; i < ring->max_stretches; i++) {
         uintptr_t first = (uintptr_t)ring->stretches[i].iov_base;
-        if (at >= first && end <= first + ring->stretches[i].iov_len)
+        if (ring->owners[i] && at >= first && end <= first + ring->stretches[i].iov_len)
             return i;
     }
     return -1;
@@ -58,15 +59,15 @@ static void queue(k3_io_ring *ring, k3_io_piece *piece, int stretch)
 static void give_up(k3_io_ring *ring, k3_io_piece *piece)
 {
     (void)k3_io_piece_fail(piece, ring->refused);
-    k3_io_finish_piece(ring->io, piece);
+    k3_io_finish_piece(piece);
     ring->spare[ring->n_spare++] = piece;
 }
 
 /* Starts what the drives allow. */
 static void start_pieces(k3_io_ring *ring)
 {
-    for (k3_io_drive *drive = ring->io->drives; drive; drive = drive->next)
-        while (ring->n_spare && k3_io_next_piece(ring->io, drive, ring->spare[ring->n_spare - 1])) {
+    for (k3_io_drive *drive = ring->core->drives; drive; drive = drive->next)
+        while (ring->n_spare && k3_io_next_piece(drive, ring->spare[ring->n_spare - 1])) {
             k3_io_piece *piece = ring->spare[--ring->n_spare];
             if (ring->refused)
                 give_up(ring, piece);
@@ -84,10 +85,10 @@ static void submit(k3_io_ring *ring)
         return;
     const struct io_uring_sq *sq = &ring->ring.sq;
     ring->refused = -taken;
-    pthread_mutex_lock(ring->io->lock);
+    pthread_mutex_lock(&ring->core->lock);
     for (unsigned i = sq->sqe_tail - io_uring_sq_ready(&ring->ring); i != sq->sqe_tail; i++)
         give_up(ring, (k3_io_piece *)(uintptr_t)sq->sqes[i & (sq->ring_entries - 1)].user_data);
-    pthread_mutex_unlock(ring->io->lock);
+    pthread_mutex_unlock(&ring->core->lock);
 }
 
 /* Takes what is finished; the number of completions. Rests are queued again. */
@@ -99,16 +100,16 @@ static int take_results(k3_io_ring *ring)
         k3_io_piece *piece = io_uring_cqe_get_data(cqes[i]);
         int64_t result = cqes[i]->res;
         io_uring_cqe_seen(&ring->ring, cqes[i]);
-        int has_rest = k3_io_piece_take(ring->io, piece, result);
+        int has_rest = k3_io_piece_take(piece, result);
         if (has_rest && !ring->refused) {
             queue(ring, piece, -1);
             continue;
         }
         if (has_rest)
             (void)k3_io_piece_fail(piece, ring->refused);
-        pthread_mutex_lock(ring->io->lock);
-        k3_io_finish_piece(ring->io, piece);
-        pthread_mutex_unlock(ring->io->lock);
+        pthread_mutex_lock(&ring->core->lock);
+        k3_io_finish_piece(piece);
+        pthread_mutex_unlock(&ring->core->lock);
         ring->spare[ring->n_spare++] = piece;
     }
     return (int)n;
@@ -118,10 +119,10 @@ static void *run(void *arg)
 {
     k3_io_ring *ring = arg;
     for (int stop = 0; !stop || ring->n_spare < K3_IO_MAX_IN_FLIGHT;) {
-        pthread_mutex_lock(ring->io->lock);
-        stop = ring->io->stop;
+        pthread_mutex_lock(&ring->core->lock);
+        stop = ring->core->stop;
         start_pieces(ring);
-        pthread_mutex_unlock(ring->io->lock);
+        pthread_mutex_unlock(&ring->core->lock);
         submit(ring);
         if (take_results(ring) || (stop && ring->n_spare == K3_IO_MAX_IN_FLIGHT))
             continue;
@@ -155,13 +156,13 @@ static int try_ring(struct io_uring *ring)
     return number;
 }
 
-k3_status k3_io_ring_open(k3_io_ring **out, k3_io *io, k3_error *err)
+k3_status k3_io_ring_open(k3_io_ring **out, k3_io_core *core, k3_error *err)
 {
     *out = NULL;
     k3_io_ring *ring = calloc(1, sizeof *ring);
     if (!ring)
         return k3_fail(err, K3_E_NOMEM, "no memory for io_uring");
-    ring->io = io;
+    ring->core = core;
     int number = -io_uring_queue_init(K3_IO_MAX_IN_FLIGHT, &ring->ring, 0);
     if (!number && (number = try_ring(&ring->ring)))
         io_uring_queue_exit(&ring->ring);
@@ -208,28 +209,49 @@ void k3_io_ring_wake(k3_io_ring *ring)
     (void)eventfd_write(ring->wake, 1);
 }
 
-void k3_io_ring_add_memory(k3_io_ring *ring, void *at, uint64_t bytes)
+/* An empty stretch takes the place's memory back. */
+static int set_stretch(k3_io_ring *ring, int place, struct iovec stretch)
+{
+    __u64 tag = 0;
+    return io_uring_register_buffers_update_tag(&ring->ring, (unsigned)place, &stretch, &tag, 1) == 1;
+}
+
+void k3_io_ring_add_memory(k3_io_ring *ring, const k3_io *io, void *at, uint64_t bytes)
 {
     char *from = at;
-    for (uint64_t step; bytes && ring->n_stretches < ring->max_stretches; bytes -= step, from += step) {
-        step = bytes < K3_IO_MAX_BYTES ? bytes : K3_IO_MAX_BYTES;
-        struct iovec stretch = {from, step};
-        __u64 tag = 0;
+    for (int place = 0; bytes && place < ring->max_stretches; place++) {
+        struct iovec stretch = {from, bytes < K3_IO_MAX_BYTES ? bytes : K3_IO_MAX_BYTES};
+        if (ring->owners[place])
+            continue;
         /* Refused where locked memory is limited; reads then go to it as to any other. */
-        if (io_uring_register_buffers_update_tag(&ring->ring, (unsigned)ring->n_stretches, &stretch, &tag, 1) != 1)
+        if (!set_stretch(ring, place, stretch))
             return;
-        pthread_mutex_lock(ring->io->lock);
-        ring->stretches[ring->n_stretches++] = stretch;
-        pthread_mutex_unlock(ring->io->lock);
+        pthread_mutex_lock(&ring->core->lock);
+        ring->stretches[place] = stretch;
+        ring->owners[place] = io;
+        pthread_mutex_unlock(&ring->core->lock);
+        from += stretch.iov_len;
+        bytes -= stretch.iov_len;
     }
+}
+
+void k3_io_ring_drop_memory(k3_io_ring *ring, const k3_io *io)
+{
+    for (int place = 0; place < ring->max_stretches; place++)
+        if (ring->owners[place] == io) {
+            pthread_mutex_lock(&ring->core->lock);
+            ring->owners[place] = NULL;
+            pthread_mutex_unlock(&ring->core->lock);
+            (void)set_stretch(ring, place, (struct iovec){NULL, 0});
+        }
 }
 
 #else
 
 /* Built without liburing, or for a system that has none. */
-k3_status k3_io_ring_open(k3_io_ring **out, k3_io *io, k3_error *err)
+k3_status k3_io_ring_open(k3_io_ring **out, k3_io_core *core, k3_error *err)
 {
-    (void)io;
+    (void)core;
     *out = NULL;
     return k3_fail(err, K3_E_UNSUPPORTED, "io_uring is not in this build");
 }
@@ -244,11 +266,18 @@ void k3_io_ring_wake(k3_io_ring *ring)
     (void)ring;
 }
 
-void k3_io_ring_add_memory(k3_io_ring *ring, void *at, uint64_t bytes)
+void k3_io_ring_add_memory(k3_io_ring *ring, const k3_io *io, void *at, uint64_t bytes)
 {
     (void)ring;
+    (void)io;
     (void)at;
     (void)bytes;
+}
+
+void k3_io_ring_drop_memory(k3_io_ring *ring, const k3_io *io)
+{
+    (void)ring;
+    (void)io;
 }
 
 #endif

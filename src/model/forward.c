@@ -59,6 +59,7 @@ static k3_status new_scratch(k3_forward *f, k3_error *err)
     K3_TRY(new_ref(f, &f->up, R, inner, "inner up", err));
     K3_TRY(new_ref(f, &f->router, R, hp->n_experts, "router", err));
     K3_TRY(new_ref(f, &f->top_w, R, hp->top_k, "expert weights", err));
+    K3_TRY(new_ref(f, &f->expected_w, R, hp->top_k, "expected weights", err));
     K3_TRY(new_ref(f, &f->mixed, R, hp->latent, "mixture", err));
     K3_TRY(new_ref(f, &f->picked, K3_LOGIT_ROWS, hp->hidden, "rows for the head", err));
     return new_ref(f, &f->logits, K3_LOGIT_ROWS, hp->vocab, "logits", err);

@@ -37,10 +37,11 @@ struct k3_forward {
     k3_ref small;                  /* low-rank and per-head values */
     k3_ref gate, up;               /* dense and shared inner width */
     k3_ref router, top_w, mixed;   /* [E], [K], [L] */
+    k3_ref expected_w;             /* [K]: weights of a layer that is expected, which nobody reads */
     k3_ref picked, logits;         /* [K3_LOGIT_ROWS, hidden], [K3_LOGIT_ROWS, vocab] */
     int32_t *host_ids;             /* [max_rows] */
-    /* Scratch of each tier in its own memory: chosen ids [T, K] i32, then at k3_moe_latent_at the latent rows [T, L]; and slots [T, K, L].
-     */
+    /* Scratch of each tier in its own memory: chosen ids [T, K] i32, those expected of the next layer [T, K] i32, then at k3_moe_latent_at
+     * the latent rows [T, L]; and slots [T, K, L]. */
     k3_ref tier_in[K3_MAX_TIERS], tier_slots[K3_MAX_TIERS];
     void *stage; /* slots of one device on the host; NULL unless further devices compute experts */
     k3_owned *buffers;
@@ -48,10 +49,15 @@ struct k3_forward {
     k3_forward_stat stat;
 };
 
-/* Bytes from the chosen ids of T rows to their latent rows. */
+/* Bytes from the chosen ids of T rows to the expected ones, and to their latent rows. */
+static inline uint64_t k3_moe_expected_at(int T, int K)
+{
+    return 4 * (uint64_t)T * (uint64_t)K;
+}
+
 static inline uint64_t k3_moe_latent_at(int T, int K)
 {
-    return (4 * (uint64_t)T * (uint64_t)K + 255) / 256 * 256;
+    return (2 * k3_moe_expected_at(T, K) + 255) / 256 * 256;
 }
 
 /* y = mixer(n) for the rows of the pass; n is the normed input [T, hidden], y [T, hidden] is not n. */

@@ -21,6 +21,29 @@ static k3_status fetch(k3_forward *f, k3_ref z, uint64_t z_at, uint64_t z_bytes,
     return f->be->sync(f->be, err);
 }
 
+/* What the layer after this one will choose, as told by the stream before this layer's experts are in it: that layer's own mixture, norm and
+ * router on the sources that are there by now. It costs a hundredth of a layer, and names five of six choices (docs/performance.md). */
+static void expect_next(k3_forward *f, int layer)
+{
+    const k3_layer *w = &f->w->layers[layer + 1];
+    const k3_hparams *hp = f->hp;
+    int T = f->T, C = hp->hidden, n_sources = layer / hp->attn_res_block + 2;
+    k3_ref expected = k3_at(f->tier_in[f->i_main], k3_moe_expected_at(T, hp->top_k));
+    f->op->attnres_mix(f->be, f->x, f->stream, n_sources, w->mlp_res, T, C, hp->rms_eps);
+    f->op->rmsnorm(f->be, f->x, f->x, w->post_norm, T, C, C, C, hp->rms_eps);
+    k3_project(f, f->router, &w->moe.router, f->x);
+    f->op->router_topk(f->be, expected, f->expected_w, f->router, w->moe.bias, T, hp->n_experts, hp->top_k, hp->renormalize,
+                       hp->routed_scale);
+}
+
+/* Nobody needs to know where all experts are in memory. A router that comes with its layer is not there yet; then the drive is busy with that
+ * anyway. */
+static int can_expect(const k3_forward *f, int layer)
+{
+    const k3_late *late = f->w->late;
+    return k3_experts_may_guess(f->experts, layer + 1) && !(late && late->stream && layer + 1 >= late->first_layer);
+}
+
 /* Where a tier has ids and latent rows. */
 static k3_ref latent_of(const k3_forward *f, int i_tier, const k3_moe *moe, k3_ref z)
 {
@@ -87,10 +110,20 @@ static k3_status bring_slots(k3_forward *f, int i_tier, const k3_moe *moe, k3_er
 /* Unless the main device has every expert, the router's choice goes to the store: the only thing that comes back inside a pass. */
 static k3_status choose(k3_forward *f, k3_ref z, k3_moe *moe, int layer, k3_error *err)
 {
-    uint64_t z_bytes = f->n_tiers > 1 ? 4 * (uint64_t)moe->T * (uint64_t)moe->L : 0;
-    K3_TRY(fetch(f, z, k3_moe_latent_at(moe->T, moe->K), z_bytes, err));
-    moe->host_ids = k3_host(f->tier_in[f->n_tiers - 1]);
-    return k3_experts_assign(f->experts, layer, moe->host_ids, moe->T, moe->K, err);
+    int T = moe->T, K = moe->K, is_guessed = can_expect(f, layer), is_asked = f->be->is_device;
+    uint64_t z_bytes = f->n_tiers > 1 ? 4 * (uint64_t)T * (uint64_t)moe->L : 0;
+    k3_ref host = f->tier_in[f->n_tiers - 1];
+    /* A device is asked once; elsewhere what is wanted is read first, and the guess is made meanwhile. */
+    if (is_guessed && is_asked)
+        expect_next(f, layer);
+    K3_TRY(fetch(f, z, k3_moe_latent_at(T, K), z_bytes, err));
+    moe->host_ids = k3_host(host);
+    K3_TRY(k3_experts_assign(f->experts, layer, moe->host_ids, T, K, err));
+    if (is_guessed && !is_asked)
+        expect_next(f, layer);
+    if (is_guessed)
+        k3_experts_guess(f->experts, layer + 1, k3_host(k3_at(host, k3_moe_expected_at(T, K))), T, K);
+    return K3_OK;
 }
 
 /* Fills the main backend's slots. */

@@ -24,7 +24,7 @@ static k3_status open_files(meter *m, k3_error *err)
     m->files = calloc((size_t)n, sizeof *m->files);
     if (!m->files)
         return k3_fail(err, K3_E_NOMEM, "disk rate: out of memory");
-    K3_TRY(k3_io_open(&m->io, &(k3_io_config){K3_IO_AUTO, 0, 0}, err));
+    K3_TRY(k3_io_open(&m->io, &(k3_io_config){.kind = K3_IO_AUTO}, err));
     for (int i = 0; i < n; i++) {
         K3_TRY(k3_io_add_file(m->io, &m->files[i], k3_ckpt_shard_path(m->ckpt, i), err));
         m->all += k3_ckpt_shard_bytes(m->ckpt, i);

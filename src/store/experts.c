@@ -1,6 +1,7 @@
 #include "store/experts.h"
 
 #include "backend/args/moe.h"
+#include "store/expert_file.h"
 #include "store/policy.h"
 #include "store/slots.h"
 #include "store/views.h"
@@ -32,6 +33,7 @@ struct k3_experts {
     /* The CPU's: slots in the host's memory, opened when the CPU has something to compute. */
     k3_stream *stream;
     uint64_t ram; /* bytes of them */
+    k3_io *beside;
 
     /* The devices': the policy's items are layer * E + id. */
     k3_policy *policy;
@@ -50,6 +52,10 @@ struct k3_experts {
     int32_t *wanted; /* [n_wanted] ids, each once */
     int32_t *on_cpu; /* [n_on_cpu] those of them that the CPU computes */
     int32_t *rows;   /* [E]: rows that want it */
+
+    /* A guess of a layer. */
+    int32_t *guessed; /* ids, each once */
+    int32_t *votes;   /* [E]: ranks from the last, summed over the rows that are expected to want it */
 };
 
 static size_t item_of(const k3_experts *x, int layer, int id)
@@ -60,36 +66,6 @@ static size_t item_of(const k3_experts *x, int layer, int id)
 static k3_tier *cpu_tier(k3_experts *x)
 {
     return &x->tiers[x->n_tiers - 1];
-}
-
-/* ---- an expert's file ---------------------------------------------------------------------------------------------- */
-
-/* The three matrices of an expert, in the order of its file. */
-static const struct {
-    size_t at; /* of the matrix in k3_expert */
-    k3_role codes, scale;
-    const char *name;
-} matrices[] = {
-    {offsetof(k3_expert, w1), K3_R_W1, K3_R_W1_SCALE, "w1"},
-    {offsetof(k3_expert, w2), K3_R_W2, K3_R_W2_SCALE, "w2"},
-    {offsetof(k3_expert, w3), K3_R_W3, K3_R_W3_SCALE, "w3"},
-};
-
-static k3_mat *matrix_of(k3_expert *e, int i)
-{
-    return (k3_mat *)(void *)((char *)e + matrices[i].at);
-}
-
-static k3_status check_scales(const unsigned char *scale, const k3_mat *mat, int layer, int id, const char *which, k3_error *err)
-{
-    size_t n = (size_t)mat->rows * (size_t)mat->cols / 32;
-    const unsigned char *bad = memchr(scale, 255, n);
-    if (!bad)
-        return K3_OK;
-    size_t i = (size_t)(bad - scale), per_row = (size_t)mat->cols / 32;
-    return k3_fail(err, K3_E_FORMAT,
-                   "layer %d expert %d %s: scale byte 255 (not a number in E8M0) at row %zu, block %zu; the file is damaged", layer, id,
-                   which, i / per_row, i % per_row);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
@@ -150,7 +126,9 @@ static k3_status open_all(k3_experts *x, const k3_experts_config *config, k3_err
     x->wanted = calloc(E + 1, sizeof *x->wanted);
     x->on_cpu = calloc(E + 1, sizeof *x->on_cpu);
     x->rows = calloc(E + 1, sizeof *x->rows);
-    if (!x->wanted || !x->on_cpu || !x->rows)
+    x->guessed = calloc(E + 1, sizeof *x->guessed);
+    x->votes = calloc(E + 1, sizeof *x->votes);
+    if (!x->wanted || !x->on_cpu || !x->rows || !x->guessed || !x->votes)
         return k3_fail(err, K3_E_NOMEM, "expert table: out of memory for %zu experts", n);
     for (int l = 0; l < x->hp->n_layers; l++)
         x->n_experts += x->hp->is_moe[l] ? x->hp->n_experts : 0;
@@ -166,6 +144,7 @@ k3_status k3_experts_open(k3_experts **out, const k3_ckpt *ckpt, k3_backend *mai
     x->ckpt = ckpt;
     x->hp = k3_ckpt_hparams(ckpt);
     x->main = main;
+    x->beside = config->beside;
     k3_status status = open_all(x, config, err);
     if (status != K3_OK) {
         k3_experts_close(x);
@@ -211,6 +190,8 @@ void k3_experts_close(k3_experts *x)
     free(x->wanted);
     free(x->on_cpu);
     free(x->rows);
+    free(x->guessed);
+    free(x->votes);
     free(x->whole);
     free(x);
 }
@@ -242,12 +223,12 @@ static k3_status bring_tensor(k3_experts *x, k3_backend *be, const k3_mat *to, i
 
 static k3_status bring_expert(k3_experts *x, k3_backend *be, k3_expert *to, int layer, int id, k3_error *err)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < K3_EXPERT_MATRICES; i++) {
         void *host;
-        k3_mat *mat = matrix_of(to, i);
-        K3_TRY(bring_tensor(x, be, mat, 0, k3_ckpt_role(x->ckpt, matrices[i].codes, layer, id), &host, err));
-        K3_TRY(bring_tensor(x, be, mat, 1, k3_ckpt_role(x->ckpt, matrices[i].scale, layer, id), &host, err));
-        K3_TRY(check_scales(host, mat, layer, id, matrices[i].name, err));
+        k3_mat *mat = k3_expert_mat(to, i);
+        K3_TRY(bring_tensor(x, be, mat, 0, k3_expert_tensor(x->ckpt, layer, id, 2 * i), &host, err));
+        K3_TRY(bring_tensor(x, be, mat, 1, k3_expert_tensor(x->ckpt, layer, id, 2 * i + 1), &host, err));
+        K3_TRY(k3_expert_check_scales(host, mat, layer, id, i, err));
     }
     return K3_OK;
 }
@@ -359,9 +340,8 @@ static uint64_t bytes_in_place(const k3_experts *x)
         bytes += mapped_bytes(k3_ckpt_shard_bytes(x->ckpt, i));
     for (int l = 0; l < x->hp->n_layers; l++)
         for (int id = 0; x->hp->is_moe[l] && id < x->hp->n_experts; id++)
-            for (int i = 0; i < 3; i++)
-                if (k3_ckpt_role(x->ckpt, matrices[i].codes, l, id)->offset % 16 ||
-                    k3_ckpt_role(x->ckpt, matrices[i].scale, l, id)->offset % 4)
+            for (int i = 0; i < K3_EXPERT_MATRICES; i++)
+                if (k3_expert_tensor(x->ckpt, l, id, 2 * i)->offset % 16 || k3_expert_tensor(x->ckpt, l, id, 2 * i + 1)->offset % 4)
                     return UINT64_MAX;
     return bytes;
 }
@@ -387,13 +367,12 @@ static int open_views(k3_experts *x)
 /* An expert as the device sees it, its scales checked in the file. */
 static k3_status view_expert(k3_experts *x, int layer, int id, k3_error *err)
 {
-    for (int i = 0; i < 3; i++) {
-        const k3_tensor_info *w = k3_ckpt_role(x->ckpt, matrices[i].codes, layer, id),
-                             *s = k3_ckpt_role(x->ckpt, matrices[i].scale, layer, id);
-        k3_mat *mat = matrix_of(&x->viewed[item_of(x, layer, id)], i);
+    for (int i = 0; i < K3_EXPERT_MATRICES; i++) {
+        const k3_tensor_info *w = k3_expert_tensor(x->ckpt, layer, id, 2 * i), *s = k3_expert_tensor(x->ckpt, layer, id, 2 * i + 1);
+        k3_mat *mat = k3_expert_mat(&x->viewed[item_of(x, layer, id)], i);
         *mat = (k3_mat){K3_MXFP4, (int)w->shape[0], (int)w->shape[1] * 2, k3_views_ref(&x->views[w->shard], w->offset),
                         k3_views_ref(&x->views[s->shard], s->offset)};
-        K3_TRY(check_scales((const unsigned char *)x->maps[s->shard].at + s->offset, mat, layer, id, matrices[i].name, err));
+        K3_TRY(k3_expert_check_scales((const unsigned char *)x->maps[s->shard].at + s->offset, mat, layer, id, i, err));
     }
     return K3_OK;
 }
@@ -433,7 +412,7 @@ int k3_experts_room(const k3_experts *x)
 /* The CPU's slots. */
 static k3_status open_stream(k3_experts *x, k3_error *err)
 {
-    return x->stream ? K3_OK : k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, k3_experts_room(x), err);
+    return x->stream ? K3_OK : k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, k3_experts_room(x), x->beside, err);
 }
 
 static k3_status add_slots(k3_experts *x, uint64_t keep_free, k3_error *err)
@@ -623,6 +602,48 @@ k3_status k3_experts_next(k3_experts *x, int *n, k3_error *err)
 {
     *n = 0;
     return x->n_on_cpu ? k3_stream_next(x->stream, cpu_tier(x)->view, n, err) : K3_OK;
+}
+
+int k3_experts_may_guess(const k3_experts *x, int layer)
+{
+    return layer < x->hp->n_layers && x->hp->is_moe[layer] && x->stream && k3_stream_may_guess(x->stream, x->n_experts);
+}
+
+/* What most rows want comes first, and what a row likes best before the rest. */
+static int vote(k3_experts *x, const int32_t *ids, int T, int K)
+{
+    int n = 0;
+    for (int i = 0; i < T * K; i++) {
+        if (ids[i] < 0 || ids[i] >= x->hp->n_experts)
+            continue; /* of a row that is no number any more */
+        if (!x->votes[ids[i]])
+            x->guessed[n++] = ids[i];
+        x->votes[ids[i]] += K - i % K;
+    }
+    return n;
+}
+
+static void sort_by_votes(k3_experts *x, int n)
+{
+    for (int i = 1; i < n; i++) {
+        int32_t id = x->guessed[i];
+        int at = i;
+        for (; at && x->votes[x->guessed[at - 1]] < x->votes[id]; at--)
+            x->guessed[at] = x->guessed[at - 1];
+        x->guessed[at] = id;
+    }
+}
+
+void k3_experts_guess(k3_experts *x, int layer, const int32_t *ids, int T, int K)
+{
+    int n = vote(x, ids, T, K), n_here = 0;
+    sort_by_votes(x, n);
+    for (int i = 0; i < n; i++) {
+        x->votes[x->guessed[i]] = 0;
+        if (k3_policy_find(x->policy, (int)item_of(x, layer, x->guessed[i])) < 0)
+            x->guessed[n_here++] = x->guessed[i];
+    }
+    k3_stream_guess(x->stream, layer, x->guessed, n_here);
 }
 
 k3_status k3_experts_promote(k3_experts *x, k3_error *err)

@@ -18,6 +18,7 @@ typedef struct k3_experts_config {
     k3_backend_opener open;
     k3_backend_config backend; /* of the further backends; the name is not read, vram counts for each */
     const char *devices;       /* backend names separated by commas, or NULL; a name given twice is opened twice */
+    k3_io *beside;             /* reads the trunk ahead, or NULL; it outlives the store */
 } k3_experts_config;
 
 enum { K3_MAX_TIERS = 16 };
@@ -60,6 +61,11 @@ k3_status k3_experts_assign(k3_experts *experts, int layer, const int32_t *ids, 
 /* The next experts of the layer that the CPU computes: sets its view to those that have arrived since, after waiting for one; *n is 0 when
  * there are no more. To be called until then. */
 k3_status k3_experts_next(k3_experts *experts, int *n, k3_error *err);
+/* A guess of a layer's choice would save time: not everything of it is in memory. */
+int k3_experts_may_guess(const k3_experts *experts, int layer);
+/* After assign: the layer is expected to choose ids[T * K], each row's in falling order. The CPU's share of them is read ahead into what idle
+ * time the drive has. */
+void k3_experts_guess(k3_experts *experts, int layer, const int32_t *ids, int T, int K);
 /* Brings some of what the CPU computed in this layer into slots, for the next time. */
 k3_status k3_experts_promote(k3_experts *experts, k3_error *err);
 

@@ -222,11 +222,17 @@ int k3_policy_use(k3_policy *p, int item)
     for (int s = 0; s < SPANS && all > 0; s++)
         p->evidence[s] += foretold[s] / all;
     p->n_evidence += all > 0;
+    k3_policy_hold(p, item);
+    return slot;
+}
+
+void k3_policy_hold(k3_policy *p, int item)
+{
+    int slot = p->slot_of[item];
     if (slot >= 0 && p->place[slot] >= 0) {
         heap_remove(p, slot);
         p->held[p->n_held++] = slot;
     }
-    return slot;
 }
 
 /* What keeping a slot costs: the wait, counted from the next visit of its layer, which is 1 to n_layers steps away. */

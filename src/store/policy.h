@@ -29,6 +29,8 @@ int k3_policy_use(k3_policy *p, int item);
  * clearly longer wait than the new one makes room, so that what is wanted once does not push out what is wanted always. -1: none. The item
  * may be of another layer, not used yet: what is read ahead for the next step. */
 int k3_policy_take(k3_policy *p, int item, int force);
+/* The slot of a resident item is not given up in this step, though the item is not used. */
+void k3_policy_hold(k3_policy *p, int item);
 /* The item is not resident after all; its slot is free. */
 void k3_policy_drop(k3_policy *p, int item);
 /* Slots first .. first+n-1 are gone for good, and what was in them is not resident any more. */

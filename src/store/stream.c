@@ -1,6 +1,7 @@
 #include "store/stream.h"
 
 #include "base/os.h"
+#include "store/expert_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,13 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PARTS = 6, COLLECT = 32, MOST_GAP = 65536 };
-
-/* A stretch of a shard that holds tensors of one expert. */
-typedef struct k3_part {
-    int shard;
-    uint64_t offset, bytes;
-} k3_part;
+enum { COLLECT = 32, NOBODY = -1 };
 
 typedef enum k3_seat_state { SEAT_QUEUED, SEAT_READING, SEAT_READY, SEAT_HANDED, SEAT_DONE } k3_seat_state;
 
@@ -22,10 +17,19 @@ typedef enum k3_seat_state { SEAT_QUEUED, SEAT_READING, SEAT_READY, SEAT_HANDED,
 typedef struct k3_seat {
     int id, slot;
     k3_seat_state state;
-    int n_parts, n_missing; /* parts not yet arrived */
     int shard;
     uint64_t offset; /* of its first part: the order of reading */
 } k3_seat;
+
+/* What a slot is being read, or was read last. The number of the slot is the tag of its reads. */
+typedef struct k3_arrival {
+    int layer, id;
+    int n_missing;     /* parts not yet arrived; 0: it is there */
+    int seat;          /* which waits for it; NOBODY: it is a guess */
+    int is_incomplete; /* a part of it failed, or was taken back */
+    int was_guess;     /* when it was begun */
+    int is_ahead;      /* a guess whose layer has not come yet */
+} k3_arrival;
 
 struct k3_stream {
     const k3_ckpt *ckpt;
@@ -38,49 +42,22 @@ struct k3_stream {
     k3_buf *buf; /* over it */
     uint64_t slot_bytes;
     int n_slots;
-    k3_expert *experts; /* [n_slots] */
+    k3_expert *experts;   /* [n_slots] */
+    k3_arrival *arrivals; /* [n_slots] */
+    uint64_t *lead_of;    /* [n_slots, K3_EXPERT_PARTS]: where in its slot each part's bytes begin */
 
     int layer, n_seats, next_queued;
-    k3_seat *seats;    /* [n_experts] */
-    uint64_t *lead_of; /* [n_slots, PARTS]: where in its slot each part's bytes begin */
+    k3_seat *seats; /* [n_experts] */
+
+    int guess_layer, n_guesses, next_guess;
+    int32_t *guesses; /* [n_experts] */
+    int n_guessed;    /* slots that guesses are on their way to */
     k3_stream_stat stat;
 };
-
-static const struct {
-    k3_role codes, scale;
-    const char *name;
-} matrices[3] = {{K3_R_W1, K3_R_W1_SCALE, "w1"}, {K3_R_W3, K3_R_W3_SCALE, "w3"}, {K3_R_W2, K3_R_W2_SCALE, "w2"}};
 
 static int item_of(const k3_stream *s, int layer, int id)
 {
     return layer * s->hp->n_experts + id;
-}
-
-/* ---- where an expert lies -------------------------------------------------------------------------------------- */
-
-/* Its tensors as few stretches, in the order of their places: one, unless a writer has torn them apart. 0: a tensor is missing. */
-static int parts_of(const k3_ckpt *ckpt, int layer, int id, k3_part parts[PARTS])
-{
-    int n = 0;
-    for (int i = 0; i < PARTS; i++) {
-        const k3_tensor_info *t = k3_ckpt_role(ckpt, i % 2 ? matrices[i / 2].scale : matrices[i / 2].codes, layer, id);
-        if (!t)
-            return 0;
-        int at = n++;
-        for (; at > 0 && (parts[at - 1].shard > t->shard || (parts[at - 1].shard == t->shard && parts[at - 1].offset > t->offset)); at--)
-            parts[at] = parts[at - 1];
-        parts[at] = (k3_part){t->shard, t->offset, t->bytes};
-    }
-    int kept = 1;
-    for (int i = 1; i < n; i++) {
-        k3_part *last = &parts[kept - 1];
-        uint64_t end = last->offset + last->bytes;
-        if (last->shard == parts[i].shard && parts[i].offset - end <= MOST_GAP)
-            last->bytes = parts[i].offset + parts[i].bytes - last->offset;
-        else
-            parts[kept++] = parts[i];
-    }
-    return kept;
 }
 
 uint64_t k3_stream_slot_bytes(const k3_ckpt *ckpt)
@@ -89,9 +66,9 @@ uint64_t k3_stream_slot_bytes(const k3_ckpt *ckpt)
     uint64_t most = 0;
     for (int l = 0; l < hp->n_layers; l++)
         for (int id = 0; hp->is_moe[l] && id < hp->n_experts; id++) {
-            k3_part parts[PARTS];
+            k3_expert_part parts[K3_EXPERT_PARTS];
             uint64_t bytes = 0;
-            for (int i = 0, n = parts_of(ckpt, l, id, parts); i < n; i++)
+            for (int i = 0, n = k3_expert_parts(parts, ckpt, l, id); i < n; i++)
                 bytes += k3_io_room(parts[i].bytes);
             most = bytes > most ? bytes : most;
         }
@@ -104,8 +81,8 @@ static k3_status add_files(k3_stream *s, k3_error *err)
 {
     for (int l = 0; l < s->hp->n_layers; l++)
         for (int id = 0; s->hp->is_moe[l] && id < s->hp->n_experts; id++) {
-            k3_part parts[PARTS];
-            int n = parts_of(s->ckpt, l, id, parts);
+            k3_expert_part parts[K3_EXPERT_PARTS];
+            int n = k3_expert_parts(parts, s->ckpt, l, id);
             if (!n)
                 return k3_fail(err, K3_E_NOT_FOUND, "layer %d expert %d: no MXFP4 tensors", l, id);
             for (int i = 0; i < n; i++)
@@ -134,26 +111,28 @@ static k3_status take_memory(k3_stream *s, k3_error *err)
     return s->buf ? K3_OK : s->cpu->sync(s->cpu, err);
 }
 
-static k3_status open_all(k3_stream *s, k3_error *err)
+static k3_status open_all(k3_stream *s, k3_io *beside, k3_error *err)
 {
-    int n_shards = k3_ckpt_n_shards(s->ckpt);
+    int n_shards = k3_ckpt_n_shards(s->ckpt), most = 2 * s->hp->n_experts; /* of one layer, and guesses of the next */
     s->files = malloc((size_t)n_shards * sizeof *s->files);
     s->experts = calloc((size_t)s->n_slots, sizeof *s->experts);
-    s->lead_of = calloc((size_t)s->n_slots * PARTS, sizeof *s->lead_of);
+    s->arrivals = calloc((size_t)s->n_slots, sizeof *s->arrivals);
+    s->lead_of = calloc((size_t)s->n_slots * K3_EXPERT_PARTS, sizeof *s->lead_of);
     s->seats = calloc((size_t)s->hp->n_experts + 1, sizeof *s->seats);
-    if (!s->files || !s->experts || !s->lead_of || !s->seats)
+    s->guesses = calloc((size_t)s->hp->n_experts + 1, sizeof *s->guesses);
+    if (!s->files || !s->experts || !s->arrivals || !s->lead_of || !s->seats || !s->guesses)
         return k3_fail(err, K3_E_NOMEM, "slots for experts: out of memory");
     for (int i = 0; i < n_shards; i++)
         s->files[i] = -1;
-    K3_TRY(k3_io_open(&s->io, &(k3_io_config){K3_IO_AUTO, 0, 0}, err));
+    K3_TRY(k3_io_open(&s->io, &(k3_io_config){.beside = beside}, err));
     K3_TRY(add_files(s, err));
     K3_TRY(take_memory(s, err));
     k3_io_add_memory(s->io, s->memory, s->slot_bytes * (uint64_t)s->n_slots);
-    K3_TRY(k3_io_reserve(s->io, (s->n_slots < s->hp->n_experts ? s->n_slots : s->hp->n_experts) * PARTS, err));
+    K3_TRY(k3_io_reserve(s->io, (s->n_slots < most ? s->n_slots : most) * K3_EXPERT_PARTS, err));
     return k3_policy_open(&s->policy, s->hp->n_layers, s->hp->n_experts, s->n_slots, err);
 }
 
-k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, int n_slots, k3_error *err)
+k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, int n_slots, k3_io *beside, k3_error *err)
 {
     *out = NULL;
     k3_stream *s = calloc(1, sizeof *s);
@@ -164,7 +143,7 @@ k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, 
     s->cpu = cpu;
     s->n_slots = n_slots;
     s->slot_bytes = k3_stream_slot_bytes(ckpt);
-    k3_status status = open_all(s, err);
+    k3_status status = open_all(s, beside, err);
     if (status != K3_OK) {
         k3_stream_close(s);
         return status;
@@ -186,51 +165,60 @@ void k3_stream_close(k3_stream *s)
     k3_policy_close(s->policy);
     free(s->files);
     free(s->experts);
+    free(s->arrivals);
     free(s->lead_of);
     free(s->seats);
+    free(s->guesses);
     free(s);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
 
 /* Where the tensors of an expert are, once its parts' places in the slot are known. */
-static void lay_out(k3_stream *s, const k3_seat *seat, const k3_part *parts)
+static void lay_out(k3_stream *s, int slot, const k3_expert_part *parts)
 {
-    k3_mat *mats[3] = {&s->experts[seat->slot].w1, &s->experts[seat->slot].w3, &s->experts[seat->slot].w2};
-    for (int i = 0; i < PARTS; i++) {
-        const k3_tensor_info *t = k3_ckpt_role(s->ckpt, i % 2 ? matrices[i / 2].scale : matrices[i / 2].codes, s->layer, seat->id);
+    const k3_arrival *a = &s->arrivals[slot];
+    for (int i = 0; i < K3_EXPERT_PARTS; i++) {
+        const k3_tensor_info *t = k3_expert_tensor(s->ckpt, a->layer, a->id, i);
+        k3_mat *mat = k3_expert_mat(&s->experts[slot], i / 2);
         int p = 0;
         while (parts[p].shard != t->shard || t->offset < parts[p].offset || t->offset >= parts[p].offset + parts[p].bytes)
             p++;
-        uint64_t at = s->lead_of[seat->slot * PARTS + p] + (t->offset - parts[p].offset);
+        uint64_t at = s->lead_of[slot * K3_EXPERT_PARTS + p] + (t->offset - parts[p].offset);
         if (i % 2)
-            mats[i / 2]->scale = (k3_ref){s->buf, at};
+            mat->scale = (k3_ref){s->buf, at};
         else
-            *mats[i / 2] = (k3_mat){K3_MXFP4, (int)t->shape[0], (int)t->shape[1] * 2, {s->buf, at}, {NULL, 0}};
+            *mat = (k3_mat){K3_MXFP4, (int)t->shape[0], (int)t->shape[1] * 2, {s->buf, at}, {NULL, 0}};
     }
 }
 
-static k3_status start_read(k3_stream *s, int i, k3_error *err)
+/* Begins to read an expert into its slot, for a seat or as a guess. If it cannot begin, the slot is free again. */
+static k3_status start_read(k3_stream *s, int slot, int layer, int id, int seat, k3_error *err)
 {
-    k3_seat *seat = &s->seats[i];
-    k3_part parts[PARTS];
-    k3_io_read reads[PARTS];
-    uint64_t at = s->slot_bytes * (uint64_t)seat->slot;
-    seat->n_parts = seat->n_missing = parts_of(s->ckpt, s->layer, seat->id, parts);
-    for (int p = 0; p < seat->n_parts; p++) {
+    k3_expert_part parts[K3_EXPERT_PARTS];
+    k3_io_read reads[K3_EXPERT_PARTS];
+    uint64_t at = s->slot_bytes * (uint64_t)slot;
+    int n = k3_expert_parts(parts, s->ckpt, layer, id);
+    for (int p = 0; p < n; p++) {
         reads[p] = (k3_io_read){.file = s->files[parts[p].shard],
+                                .is_guess = seat == NOBODY,
                                 .offset = parts[p].offset,
                                 .bytes = parts[p].bytes,
                                 .dst = s->memory + at,
-                                .tag = (uint64_t)i};
-        s->lead_of[seat->slot * PARTS + p] = at;
+                                .tag = (uint64_t)slot};
+        s->lead_of[slot * K3_EXPERT_PARTS + p] = at;
         at += k3_io_room(parts[p].bytes);
     }
-    K3_TRY(k3_io_submit(s->io, reads, seat->n_parts, err));
-    for (int p = 0; p < seat->n_parts; p++)
-        s->lead_of[seat->slot * PARTS + p] += reads[p].lead;
-    lay_out(s, seat, parts);
-    seat->state = SEAT_READING;
+    k3_status status = k3_io_submit(s->io, reads, n, err);
+    if (status != K3_OK) {
+        k3_policy_drop(s->policy, item_of(s, layer, id));
+        return status;
+    }
+    for (int p = 0; p < n; p++)
+        s->lead_of[slot * K3_EXPERT_PARTS + p] += reads[p].lead;
+    s->arrivals[slot] = (k3_arrival){.layer = layer, .id = id, .n_missing = n, .seat = seat, .was_guess = seat == NOBODY, .is_ahead = seat == NOBODY};
+    s->n_guessed += seat == NOBODY;
+    lay_out(s, slot, parts);
     return K3_OK;
 }
 
@@ -245,31 +233,52 @@ static int make_room(k3_stream *s)
     return 0;
 }
 
+/* -1: what the layer at hand wants, and guesses on their way, hold every slot. */
+static int take_slot(k3_stream *s, int item)
+{
+    int slot;
+    do
+        slot = k3_policy_take(s->policy, item, 1);
+    while (slot < 0 && make_room(s));
+    return slot;
+}
+
+/* Guesses follow when everything that is wanted has been asked for. Those that are there already stay. */
+static void start_guesses(k3_stream *s)
+{
+    for (int i = 0; i < s->n_guesses && !s->next_guess; i++)
+        k3_policy_hold(s->policy, item_of(s, s->guess_layer, s->guesses[i]));
+    for (; s->next_guess < s->n_guesses && s->n_guessed < s->n_slots / 2; s->next_guess++) {
+        int id = s->guesses[s->next_guess], item = item_of(s, s->guess_layer, id);
+        if (k3_policy_find(s->policy, item) >= 0)
+            continue;
+        int slot = take_slot(s, item);
+        if (slot < 0)
+            return;
+        (void)start_read(s, slot, s->guess_layer, id, NOBODY, NULL);
+    }
+}
+
 static k3_status start_reads(k3_stream *s, k3_error *err)
 {
     for (; s->next_queued < s->n_seats; s->next_queued++) {
         k3_seat *seat = &s->seats[s->next_queued];
         if (seat->state != SEAT_QUEUED)
             continue;
-        int item = item_of(s, s->layer, seat->id);
-        do
-            seat->slot = k3_policy_take(s->policy, item, 1);
-        while (seat->slot < 0 && make_room(s));
+        seat->slot = take_slot(s, item_of(s, s->layer, seat->id));
         if (seat->slot < 0)
-            return K3_OK; /* the others hold every slot until they are computed */
-        k3_status status = start_read(s, s->next_queued, err);
-        if (status != K3_OK) {
-            k3_policy_drop(s->policy, item);
-            return status;
-        }
+            return K3_OK; /* until one of those that hold them is computed */
+        K3_TRY(start_read(s, seat->slot, s->layer, seat->id, s->next_queued, err));
+        seat->state = SEAT_READING;
     }
+    start_guesses(s);
     return K3_OK;
 }
 
 static void find_place(const k3_stream *s, k3_seat *seat)
 {
-    k3_part parts[PARTS];
-    if (parts_of(s->ckpt, s->layer, seat->id, parts)) {
+    k3_expert_part parts[K3_EXPERT_PARTS];
+    if (k3_expert_parts(parts, s->ckpt, s->layer, seat->id)) {
         seat->shard = parts[0].shard;
         seat->offset = parts[0].offset;
     }
@@ -279,7 +288,7 @@ static int by_place(const void *a, const void *b)
 {
     const k3_seat *x = a, *y = b;
     if (x->state != y->state)
-        return x->state == SEAT_READY ? -1 : 1;
+        return x->state > y->state ? -1 : 1; /* what is there, what is coming, what must be asked for */
     if (x->shard != y->shard)
         return x->shard < y->shard ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
@@ -287,40 +296,43 @@ static int by_place(const void *a, const void *b)
 
 /* ---- arrivals ------------------------------------------------------------------------------------------------------ */
 
-static k3_status check_scales(const k3_stream *s, const k3_seat *seat, k3_error *err)
+static k3_status check_scales(k3_stream *s, int slot, k3_error *err)
 {
-    const k3_expert *e = &s->experts[seat->slot];
-    const k3_mat *mats[3] = {&e->w1, &e->w3, &e->w2};
-    for (int i = 0; i < 3; i++) {
-        size_t per_row = (size_t)mats[i]->cols / 32, n = (size_t)mats[i]->rows * per_row;
-        const unsigned char *scale = k3_host(mats[i]->scale), *bad = memchr(scale, 255, n);
-        if (bad)
-            return k3_fail(err, K3_E_FORMAT,
-                           "layer %d expert %d %s: scale byte 255 (not a number in E8M0) at row %zu, block %zu; the file is damaged",
-                           s->layer, seat->id, matrices[i].name, (size_t)(bad - scale) / per_row, (size_t)(bad - scale) % per_row);
+    const k3_arrival *a = &s->arrivals[slot];
+    for (int i = 0; i < K3_EXPERT_MATRICES; i++) {
+        const k3_mat *mat = k3_expert_mat(&s->experts[slot], i);
+        K3_TRY(k3_expert_check_scales(k3_host(mat->scale), mat, a->layer, a->id, i, err));
     }
     return K3_OK;
 }
 
+/* A part of an expert has come, or not. What is not whole and sound is not resident; only who wants it hears of it. */
 static k3_status arrive(k3_stream *s, const k3_io_done *done, k3_error *err)
 {
-    k3_seat *seat = &s->seats[done->tag];
-    seat->n_missing--;
-    k3_status status = K3_OK;
-    if (done->status != K3_OK)
-        status = k3_fail(err, done->status, "layer %d expert %d: %s", s->layer, seat->id, done->text);
-    else if (!seat->n_missing && seat->state == SEAT_READING)
-        status = check_scales(s, seat, err);
-    if (status != K3_OK) {
-        k3_policy_drop(s->policy, item_of(s, s->layer, seat->id));
-        seat->state = SEAT_DONE;
-    } else if (!seat->n_missing && seat->state == SEAT_READING) {
-        seat->state = SEAT_READY;
+    int slot = (int)done->tag;
+    k3_arrival *a = &s->arrivals[slot];
+    k3_status status = done->status;
+    if (status != K3_OK)
+        (void)k3_fail(err, status, "layer %d expert %d: %s", a->layer, a->id, done->text);
+    a->is_incomplete |= status != K3_OK || done->cancelled;
+    if (!--a->n_missing) {
+        s->n_guessed -= a->seat == NOBODY;
+        if (!a->is_incomplete)
+            status = check_scales(s, slot, err);
+        a->is_incomplete |= status != K3_OK;
+        s->stat.ahead += a->was_guess && !a->is_incomplete;
+        if (a->is_incomplete)
+            k3_policy_drop(s->policy, item_of(s, a->layer, a->id));
+        if (a->seat != NOBODY)
+            s->seats[a->seat].state = a->is_incomplete ? SEAT_QUEUED : SEAT_READY;
+        /* A guess that had failed, or was taken back in part, before it was wanted: it is read again. */
+        if (a->seat != NOBODY && a->is_incomplete && a->seat < s->next_queued)
+            s->next_queued = a->seat;
     }
-    return status;
+    return a->seat != NOBODY ? status : K3_OK;
 }
 
-/* The first failure; the others are collected as well. */
+/* All that has come. The first failure; the others are collected as well. */
 static k3_status collect(k3_stream *s, int block, k3_error *err)
 {
     k3_io_done done[COLLECT];
@@ -329,41 +341,106 @@ static k3_status collect(k3_stream *s, int block, k3_error *err)
     int n = k3_io_collect(s->io, done, COLLECT, block);
     if (block)
         s->stat.wait_ns += k3_os_nanoseconds() - start;
-    for (int i = 0; i < n; i++) {
-        k3_status one = arrive(s, &done[i], status == K3_OK ? err : NULL);
-        status = status == K3_OK ? one : status;
-    }
+    for (; n; n = n == COLLECT ? k3_io_collect(s->io, done, COLLECT, 0) : 0)
+        for (int i = 0; i < n; i++) {
+            k3_status one = arrive(s, &done[i], status == K3_OK ? err : NULL);
+            status = status == K3_OK ? one : status;
+        }
     return status;
 }
 
 /* Waits for everything in flight; what did not arrive whole is not resident. */
 static void drain(k3_stream *s)
 {
-    int guesses;
-    while (k3_io_pending(s->io, &guesses) > 0)
+    k3_io_cancel_guesses(s->io);
+    while (k3_io_pending(s->io, NULL) > 0)
         (void)collect(s, 1, NULL);
-    s->n_seats = 0;
+    s->n_seats = s->n_guesses = s->next_guess = 0;
+}
+
+/* ---- guesses --------------------------------------------------------------------------------------------------------- */
+
+int k3_stream_may_guess(const k3_stream *s, int n_experts)
+{
+    return s->n_slots > 1 && k3_policy_used(s->policy) < n_experts;
+}
+
+void k3_stream_guess(k3_stream *s, int layer, const int32_t *ids, int n)
+{
+    s->guess_layer = layer;
+    s->n_guesses = n;
+    s->next_guess = 0;
+    memcpy(s->guesses, ids, (size_t)n * sizeof *ids);
+    if (s->next_queued == s->n_seats)
+        start_guesses(s);
+}
+
+/* The layer that was guessed has chosen: how good the guess was. */
+static void judge_guess(k3_stream *s, int layer, const int32_t *ids, int n)
+{
+    if (!s->n_guesses || layer != s->guess_layer)
+        return;
+    s->stat.guess_wanted += (uint64_t)n;
+    s->stat.guess_named += (uint64_t)s->n_guesses;
+    for (int i = 0; i < n; i++)
+        for (int g = 0; g < s->n_guesses; g++)
+            s->stat.guess_right += s->guesses[g] == ids[i];
+}
+
+/* Guesses end here: what the layer wants of them, its seats wait for; the rest is taken back as far as it has not started, and keeps its
+ * slot until that is there. */
+static k3_status end_guesses(k3_stream *s, k3_error *err)
+{
+    s->n_guesses = s->next_guess = 0;
+    k3_io_cancel_guesses(s->io);
+    K3_TRY(collect(s, 0, err));
+    for (int slot = 0; slot < s->n_slots; slot++) {
+        k3_arrival *a = &s->arrivals[slot];
+        if (a->n_missing && a->seat == NOBODY)
+            k3_policy_hold(s->policy, item_of(s, a->layer, a->id));
+        if (a->layer == s->layer)
+            a->is_ahead = 0;
+    }
+    return K3_OK;
 }
 
 /* ---- a layer -------------------------------------------------------------------------------------------------------- */
 
+static void take_seat(k3_stream *s, k3_seat *seat, int id)
+{
+    *seat = (k3_seat){.id = id, .slot = k3_policy_use(s->policy, item_of(s, s->layer, id))};
+    s->stat.wanted++;
+    if (seat->slot < 0) {
+        find_place(s, seat);
+        return;
+    }
+    k3_arrival *a = &s->arrivals[seat->slot];
+    seat->state = a->n_missing ? SEAT_READING : SEAT_READY;
+    s->stat.hits += !a->n_missing;
+    s->stat.ahead_used += (uint64_t)a->is_ahead;
+    if (a->n_missing) {
+        (void)k3_io_want(s->io, (uint64_t)seat->slot);
+        s->n_guessed--;
+    }
+}
+
 k3_status k3_stream_begin(k3_stream *s, int layer, const int32_t *ids, int n, k3_error *err)
 {
+    judge_guess(s, layer, ids, n);
+    K3_TRY(collect(s, 0, err));
     s->layer = layer;
     s->n_seats = n;
     s->next_queued = 0;
     k3_policy_step(s->policy, layer);
-    for (int i = 0; i < n; i++) {
-        k3_seat *seat = &s->seats[i];
-        *seat = (k3_seat){.id = ids[i], .slot = k3_policy_use(s->policy, item_of(s, layer, ids[i]))};
-        seat->state = seat->slot >= 0 ? SEAT_READY : SEAT_QUEUED;
-        s->stat.wanted++;
-        s->stat.hits += seat->slot >= 0;
-        if (seat->slot < 0)
-            find_place(s, seat);
-    }
+    for (int i = 0; i < n; i++)
+        take_seat(s, &s->seats[i], ids[i]);
     qsort(s->seats, (size_t)n, sizeof *s->seats, by_place);
-    k3_status status = start_reads(s, err);
+    for (int i = 0; i < n; i++)
+        if (s->seats[i].state == SEAT_READING)
+            s->arrivals[s->seats[i].slot].seat = i;
+    k3_status status = end_guesses(s, err);
+    if (status == K3_OK)
+        status = start_reads(s, err);
     if (status != K3_OK)
         drain(s);
     return status;
@@ -403,10 +480,13 @@ k3_status k3_stream_next(k3_stream *s, const k3_expert **view, int *n, k3_error 
     *n = 0;
     take_back(s, view);
     k3_status status = start_reads(s, err);
-    if (status == K3_OK && is_reading(s))
+    if (status == K3_OK)
         status = collect(s, 0, err);
-    while (status == K3_OK && !(*n = hand_out(s, view)) && is_reading(s))
+    while (status == K3_OK && !(*n = hand_out(s, view)) && is_reading(s)) {
         status = collect(s, 1, err);
+        if (status == K3_OK)
+            status = start_reads(s, err);
+    }
     if (status != K3_OK)
         drain(s);
     return status;
@@ -455,12 +535,12 @@ void k3_stream_stats(k3_stream *s, k3_stream_stat *out, int reset)
         s->stat = (k3_stream_stat){0};
 }
 
-const char *k3_stream_describe(const k3_stream *s)
+const char *k3_stream_describe(k3_stream *s)
 {
     return k3_io_describe(s->io);
 }
 
-const char *k3_stream_notice(const k3_stream *s)
+const char *k3_stream_notice(k3_stream *s)
 {
     return k3_io_notice(s->io);
 }

@@ -197,7 +197,7 @@ static k3_status open_all(k3_trunk_stream *s, k3_error *err)
         return k3_fail(err, K3_E_NOMEM, "ring of layers: out of memory");
     for (int i = 0; i < n_shards; i++)
         s->files[i] = -1;
-    K3_TRY(k3_io_open(&s->io, &(k3_io_config){K3_IO_AUTO, 0, 0}, err));
+    K3_TRY(k3_io_open(&s->io, &(k3_io_config){.kind = K3_IO_AUTO}, err));
     K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_LAYERS], c->layers, c->n_layers, err));
     K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_HEAD], c->head, c->n_blocks, err));
     K3_TRY(k3_io_reserve(s->io, most_reads(s), err));
@@ -402,6 +402,11 @@ void k3_trunk_done(k3_trunk_stream *s, k3_trunk_lane lane)
 
 /* ---- figures ---------------------------------------------------------------------------------------------------------- */
 
+k3_io *k3_trunk_io(k3_trunk_stream *s)
+{
+    return s->io;
+}
+
 uint64_t k3_trunk_bytes(const k3_trunk_stream *s)
 {
     return s->lanes[K3_TRUNK_LAYERS].bytes + s->lanes[K3_TRUNK_HEAD].bytes;
@@ -415,7 +420,7 @@ void k3_trunk_stats(k3_trunk_stream *s, k3_trunk_stat *out, int reset)
         s->stat = (k3_trunk_stat){0};
 }
 
-const char *k3_trunk_notice(const k3_trunk_stream *s)
+const char *k3_trunk_notice(k3_trunk_stream *s)
 {
     return k3_io_notice(s->io);
 }

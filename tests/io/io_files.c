@@ -57,7 +57,7 @@ k3_io *io_open(k3_io_kind kind, int depth, int buffered)
 {
     k3_io *io;
     k3_error err = {0};
-    k3_io_config config = {kind, depth, buffered};
+    k3_io_config config = {.kind = kind, .depth = depth, .buffered = buffered};
     if (k3_io_open(&io, &config, &err) != K3_OK)
         fail_msg("%s", err.text);
     return io;

@@ -254,10 +254,11 @@ static void a_guess_becomes_wanted(void **state)
     for_each_kind(wants);
 }
 
+enum { LONG = 8 << 20 };
+
 /* A guess of many pieces makes way between them. */
 static void interrupts_a_long_guess(k3_io_kind kind)
 {
-    enum { LONG = 8 << 20 };
     char other[256];
     io_make_file(other, LONG, 9);
     k3_io *io = io_open(kind, 1, 0);
@@ -268,7 +269,6 @@ static void interrupts_a_long_guess(k3_io_kind kind)
     assert_int_equal(k3_io_submit(io, &guess, 1, NULL), K3_OK);
     await_reads(1);
     submit(io, file, 1, 1, 0);
-    k3_io_cancel_guesses(io); /* it has started */
     k3_io_faults("", 1);
     k3_io_done done[2];
     assert_int_equal(k3_io_collect(io, &done[0], 1, 1), 1);
@@ -290,6 +290,115 @@ static void a_long_guess_makes_way(void **state)
 {
     (void)state;
     for_each_kind(interrupts_a_long_guess);
+}
+
+/* A guess that is taken back halfway ends after the piece that is in flight, and what came of it is counted. */
+static void cuts_a_long_guess(k3_io_kind kind)
+{
+    char other[256];
+    io_make_file(other, LONG, 9);
+    k3_io *io = io_open(kind, 1, 0);
+    int big = io_add(io, other);
+    unsigned char *to = io_memory(LONG);
+    k3_io_read guess = {.file = big, .is_guess = 1, .bytes = LONG, .dst = to, .tag = 99};
+    k3_io_faults("hold=1", 0);
+    assert_int_equal(k3_io_submit(io, &guess, 1, NULL), K3_OK);
+    await_reads(1);
+    k3_io_cancel_guesses(io);
+    assert_int_equal(k3_io_want(io, 99), 0);
+    k3_io_faults("", 1);
+    k3_io_done done;
+    k3_io_stat stat;
+    assert_int_equal(k3_io_collect(io, &done, 1, 1), 1);
+    assert_int_equal(done.tag, 99);
+    assert_int_equal(done.cancelled, 1);
+    assert_int_equal(k3_io_faults_count("reads"), 1);
+    k3_io_stats(io, &stat, 0);
+    assert_int_equal(stat.guesses, 0);
+    assert_in_range(stat.guess_bytes, 1, LONG / 2);
+    k3_io_close(io);
+    io_remove_file(other);
+    free(to);
+}
+
+static void a_long_guess_is_taken_back_halfway(void **state)
+{
+    (void)state;
+    for_each_kind(cuts_a_long_guess);
+}
+
+/* ---- readers that share drives ---------------------------------------------------------------------------------------------- */
+
+static k3_io *open_beside(k3_io *other)
+{
+    k3_io *io;
+    assert_int_equal(k3_io_open(&io, &(k3_io_config){.beside = other}, NULL), K3_OK);
+    return io;
+}
+
+static void shares_drives(k3_io_kind kind)
+{
+    k3_io *ahead = io_open(kind, 1, 0), *now = open_beside(ahead);
+    int file = io_add(ahead, path), same = io_add(now, path);
+    k3_io_add_memory(ahead, memory, N * k3_io_room(ONE));
+    k3_io_faults("hold=1", 0);
+    submit(ahead, file, 0, 3, 0); /* the first of them is in flight */
+    await_reads(1);
+    submit(now, same, 0, 2, 1);
+    submit(now, same, 3, 2, 0);
+    k3_io_faults("", 1);
+    k3_io_done done[4];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(k3_io_collect(ahead, &done[i], 1, 1), 1); /* each gets its own */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(done[i].tag, i);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(k3_io_collect(now, &done[i], 1, 1), 1);
+    assert_true(done[0].tag == 3 && done[1].tag == 4 && done[2].tag == N && done[3].tag == N + 1);
+    k3_io_event events[14];
+    assert_int_equal(k3_io_faults_log(events, 14), 14);
+    static const uint64_t order[] = {0, 3, 4, 1, 2, N, N + 1}; /* what is wanted now, what is read ahead, guesses */
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(events[2 * i].offset, order[i] * ONE / K3_IO_ALIGN * K3_IO_ALIGN);
+    k3_io_stat stat;
+    k3_io_stats(now, &stat, 0);
+    assert_int_equal(stat.reads, 2);
+    assert_true(stat.drive_ns >= stat.busy_ns + stat.guess_busy_ns);
+    k3_io_close(ahead); /* the other lives on, and nothing lands where the first one's memory was */
+    k3_io_read read = read_of(same, 5, 0);
+    assert_int_equal(io_read_one(now, &read).status, K3_OK);
+    io_check(&read, 5);
+    k3_io_close(now);
+}
+
+static void readers_share_drives_and_order(void **state)
+{
+    (void)state;
+    for_each_kind(shares_drives);
+}
+
+/* A reader that goes leaves the other's reads alone, and takes its own back. */
+static void leaves(k3_io_kind kind)
+{
+    k3_io *ahead = io_open(kind, 1, 0), *now = open_beside(ahead);
+    int file = io_add(ahead, path), same = io_add(now, path);
+    k3_io_faults("hold=1", 0);
+    submit(ahead, file, 0, N, 0);
+    await_reads(1);
+    submit(now, same, 0, N, 1);
+    k3_io_cancel_guesses(now);
+    assert_int_equal(k3_io_pending(ahead, NULL), N);
+    k3_io_close(now); /* nothing of it is in flight */
+    k3_io_faults("", 1);
+    collect_all(ahead, N);
+    assert_int_equal(k3_io_faults_count("reads"), N);
+    k3_io_close(ahead);
+}
+
+static void a_reader_that_goes_leaves_the_others_reads(void **state)
+{
+    (void)state;
+    for_each_kind(leaves);
 }
 
 static void closes_early(k3_io_kind kind)
@@ -429,6 +538,9 @@ int main(void)
         cmocka_unit_test(guesses_are_taken_back_until_they_start),
         cmocka_unit_test(a_guess_becomes_wanted),
         cmocka_unit_test(a_long_guess_makes_way),
+        cmocka_unit_test(a_long_guess_is_taken_back_halfway),
+        cmocka_unit_test(readers_share_drives_and_order),
+        cmocka_unit_test(a_reader_that_goes_leaves_the_others_reads),
         cmocka_unit_test(closing_early_leaves_nothing),
         cmocka_unit_test(drives_are_told_apart_by_where_links_lead),
         cmocka_unit_test(wrong_arguments),

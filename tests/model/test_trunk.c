@@ -56,7 +56,7 @@ static void must(k3_status status, const k3_error *err)
 static k3_status try_open(machine *m, const char *model, kind what, uint64_t budget, k3_error *err)
 {
     k3_backend_config config = {.threads = 2, .exact = what.exact};
-    k3_experts_config experts = {k3_backend_open, config, NULL};
+    k3_experts_config experts = {k3_backend_open, config, NULL, NULL};
     *m = (machine){0};
     must(k3_ckpt_open(&m->ckpt, model, err), err);
     m->hp = k3_ckpt_hparams(m->ckpt);

@@ -24,7 +24,7 @@ static k3_stream *open_stream(int n_slots)
 {
     k3_stream *stream;
     k3_error err;
-    if (k3_stream_open(&stream, ckpt, cpu, n_slots, &err) != K3_OK)
+    if (k3_stream_open(&stream, ckpt, cpu, n_slots, NULL, &err) != K3_OK)
         fail_msg("%s", err.text);
     return stream;
 }
