@@ -44,7 +44,9 @@ static size_t print_shares(k3_engine *engine, char *text, size_t size, int reset
                                rest > 0 ? rest : 0);
     if (at < size)
         at += (size_t)snprintf(text + at, size - at, ", waiting for experts %.6f, waiting for the trunk %.6f", for_experts, for_trunk);
-    double read = (double)(experts.io.bytes + trunk.bytes), busy = (double)(experts.io.busy_ns + trunk.io.busy_ns) * 1e-9;
+    /* Readers of both share the drives, whose time is counted once. */
+    uint64_t drive_ns = experts.io.drive_ns > trunk.io.drive_ns ? experts.io.drive_ns : trunk.io.drive_ns;
+    double read = (double)(experts.io.bytes + experts.io.guess_bytes + trunk.bytes), busy = (double)drive_ns * 1e-9;
     if (at < size && experts.wanted)
         at += (size_t)snprintf(text + at, size - at, "; hit rate %.1f %%", 100.0 * (double)experts.hits / (double)experts.wanted);
     if (at < size)

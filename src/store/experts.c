@@ -678,6 +678,11 @@ const char *k3_experts_notice(const k3_experts *x)
     return x->stream ? k3_stream_notice(x->stream) : "";
 }
 
+static double percent(uint64_t part, uint64_t of)
+{
+    return of ? 100.0 * (double)part / (double)of : 0.0;
+}
+
 /* What the drive was asked for. */
 static size_t report_stream(k3_experts *x, char *text, size_t at, size_t size, int reset)
 {
@@ -688,12 +693,19 @@ static size_t report_stream(k3_experts *x, char *text, size_t at, size_t size, i
     k3_stream_stats(x->stream, &s, reset);
     if (at >= size)
         return at;
-    double gb = (double)s.io.bytes * 1e-9, busy = (double)s.io.busy_ns * 1e-9;
-    return at + (size_t)snprintf(text + at, size - at,
-                                 "experts in memory: %d of %d slots used, hit rate %.1f %%; read %llu of them, %.3f GB in %.3f s of a busy "
-                                 "drive, %.2f GB/s; waited %.3f s; %s\n",
-                                 used, n, s.wanted ? 100.0 * (double)s.hits / (double)s.wanted : 0.0, (unsigned long long)s.io.reads, gb,
-                                 busy, busy > 0 ? gb / busy : 0.0, (double)s.wait_ns * 1e-9, k3_stream_describe(x->stream));
+    double gb = (double)(s.io.bytes + s.io.guess_bytes) * 1e-9, busy = (double)(s.io.busy_ns + s.io.guess_busy_ns) * 1e-9;
+    at += (size_t)snprintf(text + at, size - at,
+                           "experts in memory: %d of %d slots used, hit rate %.1f %%; read %llu of them, %.3f GB in %.3f s of a busy "
+                           "drive, %.2f GB/s; waited %.3f s; %s",
+                           used, n, percent(s.hits, s.wanted), (unsigned long long)(s.io.reads + s.io.guesses), gb, busy,
+                           busy > 0 ? gb / busy : 0.0, (double)s.wait_ns * 1e-9, k3_stream_describe(x->stream));
+    if (s.guess_wanted && at < size)
+        at += (size_t)snprintf(text + at, size - at,
+                               "experts foretold: %.1f %% of what the next layers chose; %llu read ahead, %.1f %% of them used by the layer "
+                               "they were for; %.3f GB read as guesses that nobody had asked for yet\n",
+                               percent(s.guess_right, s.guess_wanted), (unsigned long long)s.ahead, percent(s.ahead_used, s.ahead),
+                               (double)s.io.guess_bytes * 1e-9);
+    return at;
 }
 
 void k3_experts_report(k3_experts *x, char *text, size_t size, int reset)

@@ -47,14 +47,19 @@ static void check_expert(const k3_expert *e, int layer, int id)
     check_tensor(e->w3.scale, K3_R_W3_SCALE, layer, id);
 }
 
-/* Each wanted expert is handed out once, with its bytes; at most n_slots at a time. */
-static void layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots)
+static void layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots);
+
+/* Each wanted expert is handed out once, with its bytes; at most n_slots at a time. The layer after it is expected to want guess[n_guess].
+ */
+static void guessed_layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots, const int32_t *guess, int n_guess)
 {
     const k3_expert *view[TINY_EXPERTS] = {NULL};
     int seen[TINY_EXPERTS] = {0}, here;
     k3_error err;
     if (k3_stream_begin(stream, at, ids, n, &err) != K3_OK)
         fail_msg("%s", err.text);
+    if (n_guess)
+        k3_stream_guess(stream, at + 1, guess, n_guess);
     do {
         if (k3_stream_next(stream, view, &here, &err) != K3_OK)
             fail_msg("%s", err.text);
@@ -70,6 +75,11 @@ static void layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_sl
     } while (here);
     for (int i = 0; i < n; i++)
         assert_int_equal(seen[ids[i]], 1);
+}
+
+static void layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots)
+{
+    guessed_layer(stream, at, ids, n, n_slots, NULL, 0);
 }
 
 static void any_number_of_slots_will_do(void **state)
@@ -165,6 +175,120 @@ static void g07_a_file_that_is_cut_while_running_is_named(void **state)
     free(whole);
 }
 
+/* ---- what is read ahead ------------------------------------------------------------------------------------------------- */
+
+/* Until the drive has nothing to do. */
+static void idle(k3_stream *stream)
+{
+    k3_stream_stat before, now;
+    k3_stream_stats(stream, &now, 0);
+    do {
+        before = now;
+        usleep(2000);
+        k3_stream_stats(stream, &now, 0);
+    } while (now.io.guesses != before.io.guesses || now.io.drive_ns != before.io.drive_ns);
+}
+
+static void a_right_guess_is_there_when_it_is_wanted(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {2, 5, 7}, next[] = {6, 1, 3};
+    k3_stream *stream = open_stream(8);
+    k3_stream_stat stat;
+    guessed_layer(stream, LAYER, ids, 3, 8, next, 3);
+    idle(stream);
+    layer(stream, LAYER + 1, next, 3, 8);
+    k3_stream_stats(stream, &stat, 0);
+    assert_int_equal(stat.wanted, 6);
+    assert_int_equal(stat.hits, 3);
+    assert_int_equal(stat.io.reads, 3);
+    assert_int_equal(stat.io.guesses, 3);
+    assert_true(stat.guess_wanted == 3 && stat.guess_right == 3 && stat.guess_named == 3);
+    assert_true(stat.ahead == 3 && stat.ahead_used == 3);
+    guessed_layer(stream, LAYER, ids, 3, 8, next, 3); /* all of it is there: nothing to read */
+    layer(stream, LAYER + 1, next, 3, 8);
+    k3_stream_stats(stream, &stat, 0);
+    assert_int_equal(stat.io.reads + stat.io.guesses, 6);
+    k3_stream_close(stream);
+}
+
+/* Whatever is guessed, in whatever room: what is wanted comes, whole, and nothing that is there is read again. */
+static void any_guess_will_do(void **state)
+{
+    (void)state;
+    uint32_t seed = 7;
+    for (int n_slots = 1; n_slots <= 24; n_slots++) {
+        k3_stream *stream = open_stream(n_slots);
+        k3_stream_stat stat;
+        for (int round = 0; round < 12; round++)
+            for (int l = 1; l <= 12; l++) {
+                int32_t ids[TINY_EXPERTS], guess[TINY_EXPERTS];
+                for (int i = 0; i < TINY_EXPERTS; i++) {
+                    seed = seed * 1664525 + 1013904223;
+                    int at = (int)(seed >> 16) % (i + 1);
+                    ids[i] = ids[at];
+                    ids[at] = i;
+                }
+                for (int i = 0; i < TINY_EXPERTS; i++)
+                    guess[i] = ids[(i * 3 + round) % TINY_EXPERTS];
+                int n = 1 + (int)(seed >> 18) % TINY_EXPERTS, n_guess = l < 12 ? (int)(seed >> 12) % TINY_EXPERTS : 0;
+                guessed_layer(stream, l, ids, n, n_slots, guess, n_guess);
+                if (round % 3 == 0 && l % 4 == 0)
+                    idle(stream);
+            }
+        k3_stream_stats(stream, &stat, 0);
+        /* What was wanted and not there was read, then or ahead of time; some guesses more were right. */
+        assert_true(stat.io.reads + stat.io.guesses >= stat.wanted - stat.hits);
+        assert_true(stat.ahead_used <= stat.ahead);
+        assert_true(n_slots > 1 || !stat.ahead);
+        k3_stream_close(stream);
+    }
+}
+
+/* Slots that guesses are on their way to are never all: what is wanted finds room. */
+static void guesses_leave_half_of_the_slots(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {2}, next[] = {6, 1, 3, 0, 4}, other[] = {5, 7};
+    for (int n_slots = 1; n_slots <= 4; n_slots++) {
+        k3_stream *stream = open_stream(n_slots);
+        k3_stream_stat stat;
+        guessed_layer(stream, LAYER, ids, 1, n_slots, next, 5);
+        idle(stream);
+        k3_stream_stats(stream, &stat, 0);
+        assert_in_range(stat.io.guesses, n_slots / 2, n_slots > 1 ? n_slots : 0); /* one that has come makes way for the next */
+        layer(stream, LAYER + 1, other, 2, n_slots);
+        k3_stream_close(stream);
+    }
+}
+
+/* A damaged expert that is only guessed is nobody's failure; one that is then wanted is, by name. */
+static void a_guess_that_fails_is_told_to_who_wants_it(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {2}, next[] = {4, 1}, good[] = {1, 3}, bad[] = {4, 1};
+    const k3_tensor_info *scale = k3_ckpt_role(ckpt, K3_R_W3_SCALE, LAYER, 4);
+    unsigned char kept, damage = 255;
+    int fd = open(k3_ckpt_shard_path(ckpt, scale->shard), O_RDWR);
+    assert_int_equal(pread(fd, &kept, 1, (off_t)scale->offset + 2), 1);
+    assert_int_equal(pwrite(fd, &damage, 1, (off_t)scale->offset + 2), 1);
+    for (int waits = 0; waits < 2; waits++) {
+        k3_stream *stream = open_stream(8);
+        guessed_layer(stream, LAYER - 1, ids, 1, 8, next, 2);
+        if (waits)
+            idle(stream);
+        layer(stream, LAYER, good, 2, 8);
+        guessed_layer(stream, LAYER - 1, ids, 1, 8, next, 2);
+        if (waits)
+            idle(stream);
+        fails(stream, bad, 2, K3_E_FORMAT, "layer 5 expert 4 w3: scale byte 255");
+        layer(stream, LAYER, good, 2, 8);
+        k3_stream_close(stream);
+    }
+    assert_int_equal(pwrite(fd, &kept, 1, (off_t)scale->offset + 2), 1);
+    close(fd);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -194,6 +318,10 @@ int main(void)
         cmocka_unit_test(what_fits_is_read_once),
         cmocka_unit_test(a_damaged_expert_is_named),
         cmocka_unit_test(g07_a_file_that_is_cut_while_running_is_named),
+        cmocka_unit_test(a_right_guess_is_there_when_it_is_wanted),
+        cmocka_unit_test(any_guess_will_do),
+        cmocka_unit_test(guesses_leave_half_of_the_slots),
+        cmocka_unit_test(a_guess_that_fails_is_told_to_who_wants_it),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
