@@ -3,9 +3,9 @@
  * file system really does so, else through it.
  *
  * Two classes: what is wanted now, and guesses. A guess is started only while nothing wanted is waiting or in flight, and can be taken
- * back as far as it has not been started. Readers that share drives count as one there. A long read is many requests of about 1 MiB, never one above K3_IO_MAX_BYTES, and a guess makes way between
- * them. A file that is written to while it is in use is an error. Short reads, EINTR and EAGAIN are gone on from; EIO is tried again
- * K3_IO_RETRIES times. */
+ * back as far as it has not been started. Readers that share drives count as one there. A long read is many requests of about 1 MiB, never
+ * one above K3_IO_MAX_BYTES, and a guess makes way between them. A file that is written to while it is in use is an error. Short reads,
+ * EINTR and EAGAIN are gone on from; EIO is tried again K3_IO_RETRIES times. */
 #ifndef K3_IO_IO_H
 #define K3_IO_IO_H
 

@@ -21,8 +21,8 @@ static k3_status fetch(k3_forward *f, k3_ref z, uint64_t z_at, uint64_t z_bytes,
     return f->be->sync(f->be, err);
 }
 
-/* What the layer after this one will choose, as told by the stream before this layer's experts are in it: that layer's own mixture, norm and
- * router on the sources that are there by now. It costs a hundredth of a layer, and names five of six choices (docs/performance.md). */
+/* What the layer after this one will choose, as told by the stream before this layer's experts are in it: that layer's own mixture, norm
+ * and router on the sources that are there by now. It costs a hundredth of a layer, and names five of six choices (docs/performance.md). */
 static void expect_next(k3_forward *f, int layer)
 {
     const k3_layer *w = &f->w->layers[layer + 1];
@@ -36,8 +36,8 @@ static void expect_next(k3_forward *f, int layer)
                        hp->routed_scale);
 }
 
-/* Nobody needs to know where all experts are in memory. A router that comes with its layer is not there yet; then the drive is busy with that
- * anyway. */
+/* Nobody needs to know where all experts are in memory. A router that comes with its layer is not there yet; then the drive is busy with
+ * that anyway. */
 static int can_expect(const k3_forward *f, int layer)
 {
     const k3_late *late = f->w->late;

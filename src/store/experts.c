@@ -700,11 +700,12 @@ static size_t report_stream(k3_experts *x, char *text, size_t at, size_t size, i
                            used, n, percent(s.hits, s.wanted), (unsigned long long)(s.io.reads + s.io.guesses), gb, busy,
                            busy > 0 ? gb / busy : 0.0, (double)s.wait_ns * 1e-9, k3_stream_describe(x->stream));
     if (s.guess_wanted && at < size)
-        at += (size_t)snprintf(text + at, size - at,
-                               "experts foretold: %.1f %% of what the next layers chose; %llu read ahead, %.1f %% of them used by the layer "
-                               "they were for; %.3f GB read as guesses that nobody had asked for yet\n",
-                               percent(s.guess_right, s.guess_wanted), (unsigned long long)s.ahead, percent(s.ahead_used, s.ahead),
-                               (double)s.io.guess_bytes * 1e-9);
+        at +=
+            (size_t)snprintf(text + at, size - at,
+                             "experts foretold: %.1f %% of what the next layers chose; %llu read ahead, %.1f %% of them used by the layer "
+                             "they were for; %.3f GB read as guesses that nobody had asked for yet\n",
+                             percent(s.guess_right, s.guess_wanted), (unsigned long long)s.ahead, percent(s.ahead_used, s.ahead),
+                             (double)s.io.guess_bytes * 1e-9);
     return at;
 }
 

@@ -63,8 +63,8 @@ k3_status k3_experts_assign(k3_experts *experts, int layer, const int32_t *ids, 
 k3_status k3_experts_next(k3_experts *experts, int *n, k3_error *err);
 /* A guess of a layer's choice would save time: not everything of it is in memory. */
 int k3_experts_may_guess(const k3_experts *experts, int layer);
-/* After assign: the layer is expected to choose ids[T * K], each row's in falling order. The CPU's share of them is read ahead into what idle
- * time the drive has. */
+/* After assign: the layer is expected to choose ids[T * K], each row's in falling order. The CPU's share of them is read ahead into what
+ * idle time the drive has. */
 void k3_experts_guess(k3_experts *experts, int layer, const int32_t *ids, int T, int K);
 /* Brings some of what the CPU computed in this layer into slots, for the next time. */
 k3_status k3_experts_promote(k3_experts *experts, k3_error *err);

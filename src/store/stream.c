@@ -216,7 +216,8 @@ static k3_status start_read(k3_stream *s, int slot, int layer, int id, int seat,
     }
     for (int p = 0; p < n; p++)
         s->lead_of[slot * K3_EXPERT_PARTS + p] += reads[p].lead;
-    s->arrivals[slot] = (k3_arrival){.layer = layer, .id = id, .n_missing = n, .seat = seat, .was_guess = seat == NOBODY, .is_ahead = seat == NOBODY};
+    s->arrivals[slot] =
+        (k3_arrival){.layer = layer, .id = id, .n_missing = n, .seat = seat, .was_guess = seat == NOBODY, .is_ahead = seat == NOBODY};
     s->n_guessed += seat == NOBODY;
     lay_out(s, slot, parts);
     return K3_OK;

@@ -95,7 +95,7 @@ k3_status k3_trunk_wait(k3_trunk_stream *stream, k3_trunk_lane lane, k3_error *e
 /* It has been computed: its slot takes the next one. */
 void k3_trunk_done(k3_trunk_stream *stream, k3_trunk_lane lane);
 
-k3_io *k3_trunk_io(k3_trunk_stream *stream); /* what it reads with */
+k3_io *k3_trunk_io(k3_trunk_stream *stream);            /* what it reads with */
 uint64_t k3_trunk_bytes(const k3_trunk_stream *stream); /* of memory */
 void k3_trunk_stats(k3_trunk_stream *stream, k3_trunk_stat *out, int reset);
 /* What reading fell back to: a line. */
