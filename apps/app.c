@@ -70,18 +70,25 @@ int app_open_engine(k3_engine **out, const app_options *options)
     return APP_OK;
 }
 
-void app_show_notice(const k3_engine *engine, const app_options *options)
+/* 0: there is none, or it was shown before. */
+static int show_once(char *shown, size_t size, const char *notice)
 {
-    static char shown[512];
-    const char *notice = k3_engine_info(engine)->notice;
     if (!notice || strcmp(notice, shown) == 0)
-        return;
-    snprintf(shown, sizeof shown, "%s", notice);
+        return 0;
+    snprintf(shown, size, "%s", notice);
     app_progress_end();
     app_end_thinking();
     fprintf(stderr, "k3: %s\n", notice);
-    if (!options->quiet)
-        fprintf(stderr, "k3: %s\n", k3_engine_info(engine)->plan);
+    return 1;
+}
+
+void app_show_notice(const k3_engine *engine, const app_options *options)
+{
+    static char shown[512], of_drive[512];
+    const k3_info *info = k3_engine_info(engine);
+    if (show_once(shown, sizeof shown, info->notice) && !options->quiet)
+        fprintf(stderr, "k3: %s\n", info->plan);
+    (void)show_once(of_drive, sizeof of_drive, info->drive_notice);
 }
 
 void app_close_engine(k3_engine *engine, const app_options *options)

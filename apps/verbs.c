@@ -13,7 +13,8 @@ static const app_option engine_options[] = {
     {"--vram", "SIZE", APP_SIZE, AT(vram), 0, 0, "what is free",
      "memory to use of each device, such as 512M or 24G; experts take what is left"},
     {"--disk-rate", "SIZE", APP_SIZE, AT(disk_rate), 0, 0, NULL,
-     "bytes that the model's disk delivers a second, such as 3G: --stats tells the share of it, `k3 plan` measures it if it is not given"},
+     "bytes that each drive of the model delivers a second, such as 3G: --stats tells the share of it; if it is not given, `k3 plan` "
+     "measures them, and so does a start if the model lies on several and does not fit memory"},
     {"--usage", "FILE", APP_TEXT, AT(usage), 0, 0, NULL,
      "keep how often experts were used in this file; the next start fills memory with those used most before the first token"},
     {"--expert-devices", "LIST", APP_TEXT, AT(expert_devices), 0, 0, NULL,
@@ -137,8 +138,9 @@ const app_verb app_verbs[] = {
     {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
     {"plan", "MODEL [options]",
      "say how a model would lie in this machine's memory, and how fast it would be\n\n"
-     "No weights are loaded. The rate of the disk is measured with a few hundred megabytes of the model's own files,\n"
-     "unless --disk-rate gives it; that of memory is measured too.",
+     "No weights are loaded. The rate of each drive is measured with a few hundred megabytes of the model's own files,\n"
+     "unless --disk-rate gives it; that of memory is measured too. File systems are named, and it is said of network\n"
+     "and shared ones, and of drives that are slow, that they may hold the model up.",
      app_plan, plan_themes, COUNT(plan_themes), 1},
     {"pack", "MODEL OUT [--trunk T]",
      "write a model again so that it starts in seconds\n\n"

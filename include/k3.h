@@ -51,19 +51,19 @@ typedef struct k3_config {
     const char *usage;          /* a file that keeps which experts were used, to fill memory with at the next start; NULL: none */
     const char *kernels;        /* a folder of Metal kernels that replace those built in, also while it runs; NULL: none */
     int timing;                 /* a device times its operations, which costs a little */
-    double disk_rate;           /* bytes per second that the model's disk can deliver; 0: unknown, k3_plan measures it */
+    double disk_rate;           /* bytes per second that each drive of the model delivers; 0: unknown, measured where it decides */
 } k3_config;
 
 typedef struct k3_info {
-    int vocab_size, hidden_size, n_layers, n_experts, n_experts_per_token, context_length;
-    int bos_id, eos_id;    /* eos: <|end_of_msg|> */
-    int has_tokenizer;     /* 0: the folder has no tiktoken.model, the model works with ids only */
-    uint64_t n_params;     /* language-model parameters stored (codes counted as one each) */
-    uint64_t trunk_bytes;  /* trunk matrices and vectors as held in memory */
-    uint64_t expert_bytes; /* routed experts as stored */
-    uint64_t token_bytes;  /* weight bytes one decoded token reads */
-    const char *plan;      /* one line: backend, kernels, trunk type, threads, memory; why there is no GPU */
-    const char *notice;    /* one line: what was done after a device failed in use; NULL: none did */
+    int vocab_size, hidden_size, n_layers, n_experts, n_experts_per_token, context_length, bos_id, eos_id; /* eos: <|end_of_msg|> */
+    int has_tokenizer;        /* 0: the folder has no tiktoken.model, the model works with ids only */
+    uint64_t n_params;        /* language-model parameters stored (codes counted as one each) */
+    uint64_t trunk_bytes;     /* trunk matrices and vectors as held in memory */
+    uint64_t expert_bytes;    /* routed experts as stored */
+    uint64_t token_bytes;     /* weight bytes one decoded token reads */
+    const char *plan;         /* one line: backend, kernels, trunk type, threads, memory; why there is no GPU */
+    const char *notice;       /* one line: what was done after a device failed in use; NULL: none did */
+    const char *drive_notice; /* one line: a drive delivers much less than when its reading began; NULL: none does */
 } k3_info;
 
 k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *config, k3_error *err);

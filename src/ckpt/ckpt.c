@@ -89,9 +89,10 @@ static k3_status alloc_files(k3_ckpt *ckpt, k3_error *err)
     ckpt->files = calloc(n, sizeof *ckpt->files);
     ckpt->fds = malloc(n * sizeof *ckpt->fds);
     ckpt->paths = calloc(n, sizeof *ckpt->paths);
+    ckpt->drives = calloc(n, sizeof *ckpt->drives);
     for (size_t i = 0; ckpt->fds && i < n; i++)
         ckpt->fds[i] = -1;
-    int complete = ckpt->files && ckpt->fds && ckpt->paths;
+    int complete = ckpt->files && ckpt->fds && ckpt->paths && ckpt->drives;
     for (size_t i = 0; complete && i < n; i++)
         complete = (ckpt->paths[i] = k3_folder_join(ckpt->folder.path, ckpt->folder.shards[i])) != NULL;
     return complete ? K3_OK : k3_fail(err, K3_E_NOMEM, "no memory for %zu weight files", n);
@@ -109,6 +110,22 @@ static k3_status read_config(k3_ckpt *ckpt, k3_error *err)
     free(text);
     free(path);
     return status;
+}
+
+static k3_status find_drives(k3_ckpt *ckpt, k3_error *err)
+{
+    for (size_t i = 0; i < ckpt->folder.n_shards; i++) {
+        struct stat st;
+        int d = 0;
+        if (fstat(ckpt->fds[i], &st))
+            return k3_fail(err, K3_E_IO, "%s: %s", ckpt->paths[i], strerror(errno));
+        while (d < ckpt->n_drives && ckpt->devices[d] != (uint64_t)st.st_dev)
+            d++;
+        if (d == ckpt->n_drives && d < K3_MAX_DRIVES)
+            ckpt->devices[ckpt->n_drives++] = (uint64_t)st.st_dev;
+        ckpt->drives[i] = d < ckpt->n_drives ? d : ckpt->n_drives - 1;
+    }
+    return K3_OK;
 }
 
 /* Shards of two packed models may have equal names. */
@@ -130,6 +147,7 @@ static k3_status read_files(k3_ckpt *ckpt, k3_error *err)
     k3_table table = {0};
     K3_TRY(alloc_files(ckpt, err));
     K3_TRY(read_headers(ckpt, err));
+    K3_TRY(find_drives(ckpt, err));
     K3_TRY(check_packs(ckpt, err));
     k3_status status = k3_table_build(&table, ckpt->files, ckpt->paths, ckpt->folder.n_shards, err);
     if (status == K3_OK)
@@ -225,6 +243,7 @@ void k3_ckpt_close(k3_ckpt *ckpt)
             free(ckpt->paths[i]);
     }
     free(ckpt->fds);
+    free(ckpt->drives);
     free(ckpt->files);
     free(ckpt->paths);
     k3_layout_free(&ckpt->layout);
@@ -306,6 +325,21 @@ k3_status k3_ckpt_check_shard(const k3_ckpt *ckpt, int shard, k3_error *err)
 uint64_t k3_ckpt_shard_bytes(const k3_ckpt *ckpt, int shard)
 {
     return ckpt->files[shard].file_bytes;
+}
+
+int k3_ckpt_n_drives(const k3_ckpt *ckpt)
+{
+    return ckpt->n_drives;
+}
+
+int k3_ckpt_shard_drive(const k3_ckpt *ckpt, int shard)
+{
+    return ckpt->drives[shard];
+}
+
+uint64_t k3_ckpt_drive_device(const k3_ckpt *ckpt, int drive)
+{
+    return ckpt->devices[drive];
 }
 
 k3_status k3_ckpt_read(const k3_ckpt *ckpt, void *dst, const k3_tensor_info *tensor, uint64_t at, uint64_t n, k3_error *err)

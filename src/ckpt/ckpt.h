@@ -113,6 +113,13 @@ int k3_ckpt_shard_fd(const k3_ckpt *ckpt, int shard); /* open for reading as lon
 k3_status k3_ckpt_check_shard(const k3_ckpt *ckpt, int shard, k3_error *err);
 uint64_t k3_ckpt_shard_bytes(const k3_ckpt *ckpt, int shard);
 
+/* Shards may lie on several drives, as links or by mounts. Drives are told apart by the file system's device, and numbered in the order of
+ * their first shards; those beyond K3_MAX_DRIVES count as the last. */
+enum { K3_MAX_DRIVES = 8 };
+int k3_ckpt_n_drives(const k3_ckpt *ckpt);
+int k3_ckpt_shard_drive(const k3_ckpt *ckpt, int shard);
+uint64_t k3_ckpt_drive_device(const k3_ckpt *ckpt, int drive);
+
 /* Reads n bytes of the tensor from byte `at` of its data. Handles short reads and EINTR. Thread-safe. */
 k3_status k3_ckpt_read(const k3_ckpt *ckpt, void *dst, const k3_tensor_info *tensor, uint64_t at, uint64_t n, k3_error *err);
 

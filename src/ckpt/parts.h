@@ -11,6 +11,9 @@ struct k3_ckpt {
     k3_st_file *files; /* [folder.n_shards] */
     int *fds;          /* [folder.n_shards]; -1 where not open */
     char **paths;      /* [folder.n_shards] */
+    int *drives;       /* [folder.n_shards]: index into devices */
+    uint64_t devices[K3_MAX_DRIVES];
+    int n_drives;
     k3_layout layout;
     char warning[800];
 };

@@ -129,6 +129,11 @@ k3_status k3_engine_prepare(k3_engine *engine, const char *model, const k3_confi
         return k3_fail(err, K3_E_INVALID, "chunk_rows: %d found, 0 (chosen) to 65536 wanted", config->chunk_rows);
     k3_os_allow_files();
     K3_TRY(k3_ckpt_open(&engine->ckpt, model, err));
+    engine->planning = calloc(1, sizeof *engine->planning);
+    if (!engine->planning)
+        return k3_fail(err, K3_E_NOMEM, "engine: out of memory");
+    k3_drives_find(&engine->planning->drives, engine->ckpt);
+    K3_TRY(k3_io_meter_open(&engine->meter, err));
     engine->hp = k3_ckpt_hparams(engine->ckpt);
     engine->cache_type = config->exact ? K3_F32 : K3_BF16;
     engine->chunk_rows = config->chunk_rows;
@@ -173,8 +178,10 @@ void k3_engine_close(k3_engine *engine)
         return;
     k3_packing_free(&engine->packing);
     k3_machine_close(engine);
+    k3_io_meter_close(engine->meter);
     k3_vocab_close(engine->vocab);
     k3_ckpt_close(engine->ckpt);
+    free(engine->planning);
     free(engine->backend_name);
     free(engine->expert_devices);
     free(engine->kernel_cache);

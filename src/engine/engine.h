@@ -6,6 +6,8 @@
 #include "ckpt/ckpt.h"
 #include "model/forward.h"
 #include "store/budget.h"
+#include "store/drive_watch.h"
+#include "store/drives.h"
 #include "store/experts.h"
 #include "store/stream.h"
 #include "text/vocab.h"
@@ -28,12 +30,28 @@ typedef struct k3_packing {
     k3_job *span_jobs[K3_MAX_SESSIONS_A_PASS];
 } k3_packing;
 
+/* What plans for memory are made from. Places and rates are found once, for all machines. */
+typedef struct k3_planning {
+    k3_trunk_sizes trunk;
+    k3_stream_sizes experts; /* slot 0: not looked at yet, or there are none */
+    k3_drives drives;
+    k3_budget_facts facts; /* of the last plan */
+} k3_planning;
+
+/* A drive, and how much of what the meter counts its watch has seen. */
+typedef struct k3_watched {
+    k3_drive_watch watch;
+    uint64_t bytes, busy_ns;
+} k3_watched;
+
 struct k3_engine {
     k3_ckpt *ckpt;
     const k3_hparams *hp;
-    k3_vocab *vocab;  /* NULL without tiktoken.model */
-    k3_config config; /* as opened; its names are these copies */
-    k3_budget budget; /* of the host's memory */
+    k3_vocab *vocab;       /* NULL without tiktoken.model */
+    k3_config config;      /* as opened; its names are these copies */
+    k3_budget budget;      /* of the host's memory */
+    k3_planning *planning; /* what that is made from */
+    k3_io_meter *meter;    /* of all reads of a machine */
     char *backend_name, *expert_devices, *kernel_cache, *kernels, *usage;
     k3_backend_opener open_backend;
     k3_packing packing;
@@ -45,6 +63,8 @@ struct k3_engine {
     uint64_t fingerprint; /* of the dimensions and the arithmetic: a saved session fits an equal one only */
     k3_info info;
     char plan[1500], note[300], notice[400], usage_note[300]; /* usage_note: why a file of use counts is not used, or not written */
+    char drive_notice[500];
+    k3_watched watched[K3_MAX_DRIVES];
 
     /* The machine. be == NULL: none stands, and the next call tries the CPU. */
     k3_backend *be;
@@ -94,6 +114,12 @@ k3_status k3_machine_ready(k3_engine *engine, k3_error *err);
 int k3_machine_recover(k3_engine *engine, k3_status *status, int in_pass, k3_error *err);
 /* A pass has gone well. */
 void k3_machine_trust(k3_engine *engine);
+/* After a pass: what drives have delivered, and a notice if one has become slower. */
+void k3_engine_watch_drives(k3_engine *engine);
+/* Makes the budget of `available` bytes of the host's memory. */
+k3_status k3_machine_budget(k3_engine *engine, int is_device, uint64_t available, k3_error *err);
+/* The drives' rates are known afterwards: as stated, or measured now. */
+k3_status k3_machine_rates(k3_engine *engine, k3_error *err);
 /* Device memory that experts leave to sessions: states and marks of two, and a cache of some thousand tokens each. More is taken from the
  * experts when it is asked for. */
 uint64_t k3_machine_reserved_bytes(const k3_engine *engine);

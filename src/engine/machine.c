@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* A device that has done so many passes since it was opened again has come back, and may fail once more before the CPU takes over. */
-enum { K3_CHUNK_ROWS = 256, K3_DEVICE_CHUNK_ROWS = 512, K3_PASSES_TO_TRUST = 64, K3_RESERVED_TOKENS = 8192 };
+enum { K3_CHUNK_ROWS = 256, K3_DEVICE_CHUNK_ROWS = 512, K3_PASSES_TO_TRUST = 64 };
 
 const char *k3_trunk_name(k3_trunk trunk)
 {
@@ -47,43 +47,6 @@ static k3_status check_device_room(k3_engine *engine, uint64_t room, k3_error *e
                    name, (double)need * 1e-9, (double)room * 1e-9, engine->be->name, more ? "; " : "", more ? more : "");
 }
 
-uint64_t k3_machine_reserved_bytes(const k3_engine *engine)
-{
-    const k3_hparams *hp = engine->hp;
-    uint64_t n_mla = 0, tokens = hp->context < K3_RESERVED_TOKENS ? (uint64_t)hp->context : K3_RESERVED_TOKENS;
-    for (int l = 0; l < hp->n_layers; l++)
-        n_mla += hp->is_mla[l];
-    return 4 * k3_state_fixed_bytes(hp) + 2 * n_mla * tokens * (uint64_t)(hp->kv_lora + hp->rope) * (engine->cache_type == K3_BF16 ? 2 : 4);
-}
-
-/* The host's memory: trunk, passes and conversations lie there unless a device has them. Rows a pass that nobody chose are fewer where
- * their scratch would take more than an eighth. */
-static k3_status plan_memory(k3_engine *engine, int is_device, uint64_t available, k3_error *err)
-{
-    const k3_hparams *hp = engine->hp;
-    k3_trunk_sizes *sizes = is_device ? NULL : calloc(1, sizeof *sizes);
-    k3_budget_facts facts = {.available = available, .ram = engine->config.ram, .trunk = sizes, .n_experts_now = hp->top_k};
-    if (!is_device && !sizes)
-        return k3_fail(err, K3_E_NOMEM, "engine: out of memory");
-    uint64_t most = facts.ram && facts.ram < available ? facts.ram : available;
-    while (!is_device && !engine->config.chunk_rows && engine->chunk_rows > 16 && k3_forward_bytes(hp, engine->chunk_rows) > most / 8)
-        engine->chunk_rows /= 2;
-    for (int l = 0; l < hp->n_layers; l++)
-        facts.n_experts += hp->is_moe[l] ? hp->n_experts : 0;
-    facts.expert_slot = facts.n_experts ? k3_stream_slot_bytes(engine->ckpt) : 0;
-    facts.scratch = is_device ? 0 : k3_forward_bytes(hp, engine->chunk_rows);
-    facts.sessions = is_device ? 0 : k3_machine_reserved_bytes(engine);
-    k3_status status = is_device ? K3_OK : k3_weights_measure(sizes, engine->ckpt, engine->trunk, err);
-    if (status == K3_OK)
-        status = k3_budget_make(&engine->budget, &facts, is_device ? NULL : err);
-    free(sizes);
-    if (status == K3_OK || !is_device)
-        return status;
-    /* A device can do with the little that the CPU needs beside it. */
-    engine->budget = (k3_budget){.n_slots = hp->top_k, .experts = facts.expert_slot * (uint64_t)hp->top_k};
-    return K3_OK;
-}
-
 /* What fell back when files are read, once for experts and trunk: the first line of it. */
 static const char *reading_note(const k3_engine *engine, int *n)
 {
@@ -95,11 +58,26 @@ static const char *reading_note(const k3_engine *engine, int *n)
     return note;
 }
 
+/* What the plan went by if the model lies on several drives. */
+static void describe_drives(char *text, size_t size, const k3_planning *p)
+{
+    size_t at = 0;
+    *text = 0;
+    for (int d = 0; d < p->drives.n && p->drives.n > 1 && p->facts.rates && at < size; d++)
+        at += (size_t)snprintf(text + at, size - at, "%s%.2f",
+                               !d                    ? ", drives at "
+                               : d < p->drives.n - 1 ? ", "
+                                                     : " and ",
+                               p->facts.rates[d] * 1e-9);
+    if (*text && at < size)
+        snprintf(text + at, size - at, " GB/s");
+}
+
 static void describe(k3_engine *engine)
 {
     uint64_t experts = 0;
     int resident = 0, slots = 0, all = 0, n_tiers = 0, i_main = 0;
-    char where[200], memory[96] = "";
+    char where[200], memory[96] = "", drives[128];
     k3_memory_info info = {0};
     k3_ckpt_total_bytes(engine->ckpt, &experts);
     k3_experts_resident(engine->experts, &resident, &slots, &all);
@@ -120,12 +98,14 @@ static void describe(k3_engine *engine)
     if (engine->budget.is_clamped)
         snprintf(memory + strlen(memory), sizeof memory - strlen(memory), " (%.2f was asked for, more than is free)",
                  (double)engine->config.ram * 1e-9);
+    describe_drives(drives, sizeof drives, engine->planning);
     int n_reading;
     const char *note = engine->note, *reading = reading_note(engine, &n_reading);
-    snprintf(engine->plan, sizeof engine->plan, "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s, cache %s, %d rows a pass%s%.*s%s",
-             engine->be->describe(engine->be), *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk),
-             engine->config.exact ? " (exact)" : "", (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, memory,
-             k3_type_name(engine->cache_type), engine->chunk_rows, n_reading ? "; " : "", n_reading, reading, engine->usage_note);
+    snprintf(engine->plan, sizeof engine->plan,
+             "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s%s, cache %s, %d rows a pass%s%.*s%s", engine->be->describe(engine->be),
+             *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk), engine->config.exact ? " (exact)" : "",
+             (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, drives, memory, k3_type_name(engine->cache_type),
+             engine->chunk_rows, n_reading ? "; " : "", n_reading, reading, engine->usage_note);
 }
 
 /* Trunk precision and rows a pass are chosen until a machine stands: one brought up later has to do the same work. */
@@ -180,13 +160,23 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
         K3_TRY(check_device_room(engine, room, err));
     if (engine->be->shares_memory) /* the same memory, counted once */
         available -= room < available ? room : available;
-    K3_TRY(plan_memory(engine, is_device, available, err));
+    K3_TRY(k3_machine_budget(engine, is_device, available, err));
     if (engine->plans_only)
         return K3_OK;
-    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, engine->trunk, engine->budget.trunk, c->threads, c->progress,
-                           c->user, err));
+    k3_weights_config weights = {.trunk = engine->trunk,
+                                 .plan = &engine->budget.trunk_plan,
+                                 .meter = engine->meter,
+                                 .threads = c->threads,
+                                 .progress = c->progress,
+                                 .user = c->user};
+    K3_TRY(k3_weights_load(&engine->weights, engine->ckpt, engine->be, &weights, err));
     const k3_late *late = engine->weights->late;
-    k3_experts_config experts = {engine->open_backend, backend, devices, late && late->stream ? k3_trunk_io(late->stream) : NULL};
+    k3_experts_config experts = {.open = engine->open_backend,
+                                 .backend = backend,
+                                 .devices = devices,
+                                 .slot_bytes = engine->planning->experts.slot,
+                                 .meter = engine->meter,
+                                 .beside = late && late->stream ? k3_trunk_io(late->stream) : NULL};
     K3_TRY(k3_experts_open(&engine->experts, engine->ckpt, engine->be, &experts, err));
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));

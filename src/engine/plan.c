@@ -1,6 +1,5 @@
 /* What opening a model here would do, and what a token would cost then, told without loading any of it. */
 #include "engine/engine.h"
-#include "store/disk_rate.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,10 +9,10 @@ typedef struct k3_forecast {
     k3_engine *engine;
     uint64_t trunk;                            /* bytes of it, on whatever computes it */
     int n_moe, n_experts, n_here, n_on_device; /* experts of all layers; room for them in the host's memory, on the device */
-    uint64_t disk_bytes, memory_bytes;         /* that a token reads */
-    double disk_rate, memory_rate;             /* bytes per second; 0: unknown */
-    double tokens;                             /* per second; 0: unknown */
-    char notice[512];
+    uint64_t memory_bytes;                     /* that a token reads */
+    double disk_bytes, drive_bytes[K3_MAX_DRIVES], disk_seconds; /* a token; of all drives and of each */
+    double memory_rate;                                          /* bytes per second; 0: unknown */
+    double tokens;                                               /* per second; 0: unknown */
 } k3_forecast;
 
 typedef struct k3_printer {
@@ -48,44 +47,36 @@ static int device_slots(const k3_engine *engine, uint64_t trunk, int n_experts)
     return n < (uint64_t)n_experts ? (int)n : n_experts;
 }
 
-/* A router that likes no expert better than another finds one in memory as often as there is room for it. */
-static k3_status count(k3_forecast *f, k3_error *err)
+static void count(k3_forecast *f)
 {
     const k3_engine *engine = f->engine;
     const k3_hparams *hp = engine->hp;
-    const k3_budget *b = &engine->budget;
-    k3_trunk_sizes *sizes = calloc(1, sizeof *sizes);
-    if (!sizes)
-        return k3_fail(err, K3_E_NOMEM, "plan: out of memory");
-    k3_status status = k3_weights_measure(sizes, engine->ckpt, engine->trunk, err);
+    const k3_trunk_sizes *sizes = &engine->planning->trunk;
     int is_device = engine->be->is_device;
-    for (int l = 0; l < hp->n_layers && status == K3_OK; l++) {
+    for (int l = 0; l < hp->n_layers; l++) {
         f->memory_bytes += sizes->layers[l].held;
         f->n_moe += hp->is_moe[l];
     }
     f->memory_bytes += sizes->always + sizes->head.held;
-    f->trunk = is_device ? f->memory_bytes + sizes->embed.held : b->trunk;
-    free(sizes);
+    f->trunk = is_device ? f->memory_bytes + sizes->embed.held : engine->budget.trunk;
     f->n_experts = f->n_moe * hp->n_experts;
     f->n_on_device = is_device && f->n_experts ? device_slots(engine, f->trunk, f->n_experts) : 0;
-    f->n_here = f->n_on_device < f->n_experts ? b->n_slots : 0;
-    int n = f->n_here + f->n_on_device < f->n_experts ? f->n_here + f->n_on_device : f->n_experts;
-    double chosen = (double)f->n_moe * hp->top_k, one = (double)k3_experts_one_bytes(hp);
-    f->memory_bytes += (uint64_t)(chosen * one);
-    f->disk_bytes = is_device ? 0 : b->trunk_plan.token_bytes;
-    f->disk_bytes += f->n_experts ? (uint64_t)(chosen * (1 - (double)n / f->n_experts) * one) : 0;
-    return status;
+    f->n_here = f->n_on_device < f->n_experts ? engine->budget.n_slots : 0;
+    f->memory_bytes += (uint64_t)((double)f->n_moe * hp->top_k * (double)k3_experts_one_bytes(hp));
 }
 
 static k3_status predict(k3_forecast *f, k3_error *err)
 {
-    K3_TRY(count(f, err));
-    f->disk_rate = f->engine->config.disk_rate;
-    if (f->disk_rate <= 0)
-        K3_TRY(k3_disk_rate(&f->disk_rate, f->notice, sizeof f->notice, f->engine->ckpt, err));
+    const k3_planning *p = f->engine->planning;
+    count(f);
+    K3_TRY(k3_machine_rates(f->engine, err));
+    int n = f->n_here + f->n_on_device < f->n_experts ? f->n_here + f->n_on_device : f->n_experts;
+    f->disk_seconds = k3_budget_seconds(&p->facts, &f->engine->budget.trunk_plan, n, f->drive_bytes);
+    for (int d = 0; d < p->drives.n; d++)
+        f->disk_bytes += f->drive_bytes[d];
     f->memory_rate = k3_memory_rate(f->engine);
-    double disk = (double)f->disk_bytes / f->disk_rate, memory = f->memory_rate > 0 ? (double)f->memory_bytes / f->memory_rate : 0;
-    f->tokens = disk > memory ? 1 / disk : memory > 0 ? 1 / memory : 0;
+    double memory = f->memory_rate > 0 ? (double)f->memory_bytes / f->memory_rate : 0;
+    f->tokens = f->disk_seconds > memory ? 1 / f->disk_seconds : memory > 0 ? 1 / memory : 0;
     return K3_OK;
 }
 
@@ -131,19 +122,69 @@ static void say_parts(k3_printer *p, const k3_forecast *f)
         say(p, "peak           %.3f of %.3f GB\n", gb(b->peak), gb(b->limit));
 }
 
+static void say_drives(k3_printer *p, const k3_forecast *f)
+{
+    const k3_drives *drives = &f->engine->planning->drives;
+    char warning[256];
+    for (int d = 0; d < drives->n; d++) {
+        const k3_drive *drive = &drives->list[d];
+        say(p, "drive          %s, %d shard%s in %s: %.3f GB a token at %.3f GB/s, %s\n", drive->fs.name, drive->n_shards,
+            drive->n_shards == 1 ? "" : "s", drive->folder, f->drive_bytes[d] * 1e-9, drives->rates[d] * 1e-9,
+            drives->is_measured ? "measured now" : "as stated");
+        if (*drive->notice)
+            say(p, "               %s\n", drive->notice);
+        if (k3_drives_warning(warning, sizeof warning, drives, d))
+            say(p, "               warning: %s\n", warning);
+    }
+    if (drives->n > 1)
+        say(p, "drives         %.3f GB a token in %.3f s, at the same time where a layer's bytes allow it\n", f->disk_bytes * 1e-9,
+            f->disk_seconds);
+}
+
 static void say_speed(k3_printer *p, const k3_forecast *f)
 {
-    const char *by = f->engine->config.disk_rate > 0 ? "as stated" : "measured now";
-    say(p, "disk           %.3f GB a token at %.3f GB/s, %s\n", gb(f->disk_bytes), f->disk_rate * 1e-9, by);
-    if (*f->notice)
-        say(p, "               %s", f->notice);
+    say_drives(p, f);
     say(p, "arithmetic     %.3f GB a token of memory at %.3f GB/s, measured now\n", gb(f->memory_bytes), f->memory_rate * 1e-9);
     if (f->tokens > 0)
         say(p, "expected       %.2f tokens/s at most, once experts have settled; the %s is what limits it\n", f->tokens,
-            (double)f->disk_bytes / f->disk_rate > (double)f->memory_bytes / f->memory_rate ? "disk" : "memory");
+            f->disk_seconds > (double)f->memory_bytes / f->memory_rate ? "disk" : "memory");
 }
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
+
+/* A string of JSON; bytes that are no UTF-8 stay what they are. */
+static void say_string(k3_printer *p, const char *text)
+{
+    say(p, "\"");
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20)
+            say(p, "\\u%04x", (unsigned)*text);
+        else
+            say(p, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+    say(p, "\"");
+}
+
+static void say_json_drives(k3_printer *p, const k3_forecast *f)
+{
+    const k3_drives *drives = &f->engine->planning->drives;
+    char warning[256];
+    say(p, "\"drives\": [");
+    for (int d = 0; d < drives->n; d++) {
+        const k3_drive *drive = &drives->list[d];
+        say(p, "%s{\"folder\": ", d ? ", " : "");
+        say_string(p, drive->folder);
+        say(p, ", \"file_system\": ");
+        say_string(p, drive->fs.name);
+        say(p, ", \"is_shared\": %s, \"shards\": %d, \"bytes\": %llu, \"bytes_per_token\": %.0f, \"bytes_per_s\": %.0f, \"warning\": ",
+            drive->fs.is_shared ? "true" : "false", drive->n_shards, (unsigned long long)drive->bytes, f->drive_bytes[d], drives->rates[d]);
+        if (k3_drives_warning(warning, sizeof warning, drives, d))
+            say_string(p, warning);
+        else
+            say(p, "null");
+        say(p, "}");
+    }
+    say(p, "], ");
+}
 
 static void say_json(k3_printer *p, const k3_forecast *f)
 {
@@ -162,8 +203,11 @@ static void say_json(k3_printer *p, const k3_forecast *f)
         engine->chunk_rows);
     say(p, "\"experts\": %d, \"expert_slots\": %d, \"expert_slots_on_device\": %d, \"expert_bytes\": %llu, ", f->n_experts, f->n_here,
         f->n_on_device, (ull)b->experts);
-    say(p, "\"disk_bytes_per_token\": %llu, \"disk_bytes_per_s\": %.0f, \"disk_rate_is_measured\": %s, ", (ull)f->disk_bytes, f->disk_rate,
-        engine->config.disk_rate > 0 ? "false" : "true");
+    const k3_drives *drives = &engine->planning->drives;
+    say_json_drives(p, f);
+    say(p, "\"disk_bytes_per_token\": %.0f, \"disk_seconds_per_token\": %.6f, \"disk_bytes_per_s\": %.0f, \"disk_rate_is_measured\": %s, ",
+        f->disk_bytes, f->disk_seconds, f->disk_seconds > 0 ? f->disk_bytes / f->disk_seconds : drives->rates[0],
+        drives->is_measured ? "true" : "false");
     say(p, "\"memory_bytes_per_token\": %llu, \"memory_bytes_per_s\": %.0f, \"tokens_per_s\": %.4f}\n", (ull)f->memory_bytes,
         f->memory_rate, f->tokens);
 }
@@ -186,7 +230,7 @@ static k3_status forecast(k3_printer *p, k3_engine *engine, int as_json, k3_erro
 k3_status k3_plan(char **text, const char *model, const k3_config *config, int as_json, k3_error *err)
 {
     static const k3_config defaults;
-    k3_printer p = {.size = 8192};
+    k3_printer p = {.size = 16384};
     k3_engine *engine = calloc(1, sizeof *engine);
     *text = p.text = calloc(1, p.size);
     if (!engine || !p.text) {

@@ -420,6 +420,7 @@ static k3_status run_pass(k3_engine *engine, const k3_pass *pass, k3_error *err)
     } while (status != K3_OK && k3_machine_recover(engine, &status, 1, err));
     if (status == K3_OK)
         k3_machine_trust(engine);
+    k3_engine_watch_drives(engine);
     return status;
 }
 

@@ -81,6 +81,47 @@ static size_t print_ops(k3_backend *be, const char *prefix, char *text, size_t a
     return at;
 }
 
+/* ---- drives ------------------------------------------------------------------------------------------------------------ */
+
+static void tell(k3_engine *engine, int drive)
+{
+    const k3_drive_watch *watch = &engine->watched[drive].watch;
+    k3_watch_sum last = k3_drive_watch_last(watch);
+    double then = k3_watch_rate(&watch->start), now = k3_watch_rate(&last);
+    snprintf(engine->drive_notice, sizeof engine->drive_notice,
+             "the drive of %s delivers %.3f GB/s, %.0f %% less than the %.3f GB/s of its first 30 s of reading; it may be hot, or shared",
+             engine->planning->drives.list[drive].folder, now * 1e-9, 100 - 100 * now / then, then * 1e-9);
+    engine->info.drive_notice = engine->drive_notice;
+}
+
+void k3_engine_watch_drives(k3_engine *engine)
+{
+    for (int d = 0; d < engine->planning->drives.n; d++) {
+        k3_watched *w = &engine->watched[d];
+        uint64_t bytes, busy_ns;
+        k3_io_meter_read(engine->meter, k3_ckpt_drive_device(engine->ckpt, d), &bytes, &busy_ns);
+        k3_drive_watch_add(&w->watch, bytes - w->bytes, busy_ns - w->busy_ns);
+        w->bytes = bytes;
+        w->busy_ns = busy_ns;
+        if (k3_drive_watch_fell(&w->watch))
+            tell(engine, d);
+    }
+}
+
+/* Since the engine was opened, whatever is reset. */
+static size_t print_drives(const k3_engine *engine, char *text, size_t at, size_t size)
+{
+    for (int d = 0; d < engine->planning->drives.n && at < size; d++) {
+        const k3_drive_watch *watch = &engine->watched[d].watch;
+        k3_watch_sum last = k3_drive_watch_last(watch);
+        if (watch->start.busy_ns)
+            at += (size_t)snprintf(text + at, size - at, "drive of %s: %.3f GB/s in the first %.1f s of reading, %.3f in the last %.1f s\n",
+                                   engine->planning->drives.list[d].folder, k3_watch_rate(&watch->start) * 1e-9,
+                                   (double)watch->start.busy_ns * 1e-9, k3_watch_rate(&last) * 1e-9, (double)last.busy_ns * 1e-9);
+    }
+    return at;
+}
+
 void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset)
 {
     int n = 0, i_main = 0;
@@ -106,6 +147,7 @@ void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset)
             at += (size_t)snprintf(text + at, size - at, "%smemory %.3f of %.3f GB, %d tensors in %d slabs\n", prefix,
                                    (double)info.used * 1e-9, (double)info.budget * 1e-9, info.n_buffers, info.n_slabs);
     }
+    at = print_drives(engine, text, at, size);
     at = at < size ? at : size;
     k3_experts_report(engine->experts, text + at, size - at, reset);
 }

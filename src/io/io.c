@@ -21,6 +21,7 @@ static k3_io_core *open_core(const k3_io_config *config, k3_status *status, k3_e
     k3_io_list_init(&core->flying);
     core->depth = config->depth ? config->depth : K3_IO_DEPTH;
     core->is_buffered = config->buffered;
+    core->meter = config->meter;
     k3_error why = {0};
     *status = config->kind == K3_IO_THREADS ? K3_OK : k3_io_ring_open(&core->ring, core, &why);
     if (*status != K3_OK && config->kind == K3_IO_URING) {
@@ -111,6 +112,7 @@ static k3_status drive_of(k3_io_drive **out, k3_io_core *core, dev_t device, k3_
         return k3_fail(err, K3_E_NOMEM, "no memory for a drive");
     drive->device = device;
     drive->core = core;
+    drive->count = core->meter ? k3_io_meter_count(core->meter, (uint64_t)device) : NULL;
     for (int queue = 0; queue < K3_IO_QUEUES; queue++)
         k3_io_list_init(&drive->queue[queue]);
     pthread_cond_init(&drive->work, NULL);

@@ -20,12 +20,20 @@ enum { K3_IO_ALIGN = 4096, K3_IO_RETRIES = 2, K3_IO_MAX_BYTES = 1 << 30 };
 
 typedef enum k3_io_kind { K3_IO_AUTO, K3_IO_URING, K3_IO_THREADS } k3_io_kind;
 
+/* What drives deliver while something that is wanted is read: counted over all readers that are given the same meter, which outlives them.
+ * Drives are named by the device of their file system. Busy is the time in which at least one wanted read was in flight. */
+typedef struct k3_io_meter k3_io_meter;
+k3_status k3_io_meter_open(k3_io_meter **out, k3_error *err);
+void k3_io_meter_close(k3_io_meter *meter);
+void k3_io_meter_read(k3_io_meter *meter, uint64_t device, uint64_t *bytes, uint64_t *busy_ns); /* since it was opened */
+
 typedef struct k3_io_config {
-    k3_io_kind kind; /* K3_IO_URING where it is forbidden is K3_E_UNSUPPORTED */
-    int depth;       /* requests in flight at once for each drive; 0: chosen (docs/performance.md says by what) */
-    int buffered;    /* never past the page cache */
-    /* NULL, or a reader to share drives with: kind, depth and buffered are its. What this one wants goes first: that one reads ahead. Each
-     * is used by the same thread, and may be closed before the other. */
+    k3_io_kind kind;    /* K3_IO_URING where it is forbidden is K3_E_UNSUPPORTED */
+    int depth;          /* requests in flight at once for each drive; 0: chosen (docs/performance.md says by what) */
+    int buffered;       /* never past the page cache */
+    k3_io_meter *meter; /* or NULL */
+    /* NULL, or a reader to share drives with: all of the above is its. What this one wants goes first: that one reads ahead. Each is used
+     * by the same thread, and may be closed before the other. */
     k3_io *beside;
 } k3_io_config;
 

@@ -23,6 +23,7 @@ enum {
 
 typedef struct k3_io_drive k3_io_drive;
 typedef struct k3_io_core k3_io_core;
+typedef struct k3_io_count k3_io_count;
 
 typedef struct k3_io_file {
     char *path;
@@ -57,6 +58,7 @@ struct k3_io_drive {
     k3_io_drive *next;
     dev_t device;
     k3_io_core *core;
+    k3_io_count *count; /* of the meter; NULL: nobody counts */
     k3_io_list queue[K3_IO_QUEUES];
     int in_flight; /* pieces */
     pthread_t *readers;
@@ -71,7 +73,8 @@ typedef struct k3_io_piece {
     uint64_t first, at, end;
     uint64_t need; /* the caller wants the bytes before this one; what follows is alignment */
     unsigned char *to;
-    int is_cached; /* some of it came through the page cache */
+    k3_io_count *count; /* that was told of its begin, or NULL */
+    int is_cached;      /* some of it came through the page cache */
     int n_errors, n_stalls;
     k3_status status;
     char text[sizeof((k3_io_done *)0)->text];
@@ -83,6 +86,7 @@ typedef struct k3_io_ring k3_io_ring;
 struct k3_io_core {
     pthread_mutex_t lock;
     int n_readers, depth, is_buffered, stop;
+    k3_io_meter *meter;       /* or NULL */
     char refused[K3_IO_TEXT]; /* why io_uring is not used, "" if nothing is to be said */
     k3_io_ring *ring;         /* NULL: reader threads */
     k3_io_drive *drives;
@@ -118,6 +122,11 @@ void k3_io_finish_piece(k3_io_piece *piece);
 void k3_io_wake(k3_io_core *core);
 /* Gives up what the reader has not started, and waits for the rest. */
 void k3_io_leave(k3_io *io);
+
+/* ---- meter.c ---- */
+k3_io_count *k3_io_meter_count(k3_io_meter *meter, uint64_t device); /* NULL: out of memory */
+void k3_io_count_begin(k3_io_count *count);
+void k3_io_count_end(k3_io_count *count, uint64_t bytes);
 
 /* ---- piece.c: without the lock ---- */
 /* Where the rest of a piece is read from now. */

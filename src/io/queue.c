@@ -115,6 +115,9 @@ int k3_io_next_piece(k3_io_drive *drive, k3_io_piece *piece)
     drive->in_flight++;
     core->n_pieces++;
     r->io->n_pieces[is_guess]++;
+    piece->count = is_guess ? NULL : drive->count;
+    if (piece->count)
+        k3_io_count_begin(piece->count);
     if (r->next_at == r->end) {
         take_out(r);
         append(&core->flying, r);
@@ -127,6 +130,8 @@ void k3_io_finish_piece(k3_io_piece *piece)
     k3_io_request *r = piece->request;
     k3_io_core *core = r->io->core;
     k3_io_tick(r->io);
+    if (piece->count)
+        k3_io_count_end(piece->count, piece->at - piece->first);
     r->got += piece->at - piece->first;
     r->in_flight--;
     r->file->drive->in_flight--;

@@ -338,10 +338,11 @@ static uint64_t bytes_of(const k3_mat *mat)
 /* Of the matrices met. */
 static k3_trunk_size size_of(k3_loader *ld)
 {
-    k3_trunk_size size = {0, 0, k3_trunk_room(ld->parts, ld->n_parts), k3_trunk_made(ld->parts, ld->n_parts)};
+    k3_trunk_size size = {.room = k3_trunk_room(ld->parts, ld->n_parts), .made = k3_trunk_made(ld->parts, ld->n_parts)};
     for (int i = 0; i < ld->n_parts; i++) {
         size.held += ld->parts[i].is_scale ? 0 : bytes_of(ld->parts[i].mat);
         size.stored += ld->parts[i].bytes;
+        size.on[k3_ckpt_shard_drive(ld->ckpt, ld->parts[i].tensor->shard)] += ld->parts[i].bytes;
     }
     return size;
 }
@@ -487,11 +488,11 @@ static void later_layer(k3_loader *ld, int layer)
     ld->items[ld->n_items++] = (k3_trunk_item){layer, ld->n_parts, kept};
 }
 
-static k3_status open_stream(k3_loader *ld, k3_error *err)
+static k3_status open_stream(k3_loader *ld, k3_io_meter *meter, k3_error *err)
 {
     k3_late *late = ld->w->late;
     int n = late->n_blocks;
-    k3_trunk_config config = {ld->ckpt, late->be, ld->items + n, ld->items, ld->n_items - n, n, k3_late_take, late};
+    k3_trunk_config config = {ld->ckpt, late->be, ld->items + n, ld->items, ld->n_items - n, n, k3_late_take, late, meter};
     if (!ld->n_items)
         return K3_OK;
     K3_TRY(k3_trunk_open(&late->stream, &config, err));
@@ -524,13 +525,16 @@ static k3_status load_all(k3_loader *ld, const k3_trunk_plan *plan, k3_error *er
 }
 
 /* What stays in memory; `late` is there if not everything does. */
-static k3_status choose(k3_loader *ld, k3_trunk_plan *plan, uint64_t budget, k3_error *err)
+static k3_status choose(k3_loader *ld, k3_trunk_plan *plan, const k3_weights_config *config, k3_error *err)
 {
     static const char *const names[] = {"bf16", "int8", "int4"};
     k3_weights *w = ld->w;
     k3_trunk_sizes sizes = {0};
+    uint64_t budget = config->trunk_bytes;
     K3_TRY(measure(ld, &sizes, err));
-    if (!k3_trunk_make_plan(plan, &sizes, w->be->is_device || !budget ? UINT64_MAX : budget))
+    if (config->plan && !w->be->is_device)
+        *plan = *config->plan;
+    else if (!k3_trunk_make_plan(plan, &sizes, w->be->is_device || !budget ? UINT64_MAX : budget))
         return k3_fail(err, K3_E_NOMEM, "%.6f GB of memory for the %s trunk: at least %.6f GB are wanted", (double)budget * 1e-9,
                        names[ld->trunk], (double)plan->bytes * 1e-9);
     if (plan->n_pinned == sizes.n_layers && plan->has_head && plan->has_embed)
@@ -544,15 +548,15 @@ static k3_status choose(k3_loader *ld, k3_trunk_plan *plan, uint64_t budget, k3_
     return K3_OK;
 }
 
-static k3_status load(k3_loader *ld, uint64_t budget, int threads, k3_error *err)
+static k3_status load(k3_loader *ld, const k3_weights_config *config, k3_error *err)
 {
     k3_weights *w = ld->w;
     k3_trunk_plan plan;
     k3_converter converter = {0};
     ld->converter = &converter;
-    k3_status status = choose(ld, &plan, budget, err);
+    k3_status status = choose(ld, &plan, config, err);
     if (status == K3_OK)
-        status = k3_converter_open(&converter, threads, ld->most_cols, err);
+        status = k3_converter_open(&converter, config->threads, ld->most_cols, err);
     if (status == K3_OK)
         status = load_all(ld, &plan, err);
     free(ld->raw);
@@ -563,7 +567,7 @@ static k3_status load(k3_loader *ld, uint64_t budget, int threads, k3_error *err
     if (status == K3_OK && w->late) {
         w->late->converter = converter;
         converter = (k3_converter){0};
-        status = open_stream(ld, err);
+        status = open_stream(ld, config->meter, err);
     }
     k3_converter_close(&converter);
     free(ld->items);
@@ -571,12 +575,11 @@ static k3_status load(k3_loader *ld, uint64_t budget, int threads, k3_error *err
     return status;
 }
 
-k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, k3_trunk trunk, uint64_t trunk_bytes, int threads,
-                          k3_progress progress, void *user, k3_error *err)
+k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, const k3_weights_config *config, k3_error *err)
 {
     *out = NULL;
     k3_weights *w = calloc(1, sizeof *w);
-    k3_loader ld = {.w = w, .ckpt = ckpt, .trunk = trunk, .progress = progress, .user = user};
+    k3_loader ld = {.w = w, .ckpt = ckpt, .trunk = config->trunk, .progress = config->progress, .user = config->user};
     if (!w)
         return k3_fail(err, K3_E_NOMEM, "weights: out of memory");
     uint64_t experts = 0;
@@ -585,7 +588,7 @@ k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be,
     w->hp = k3_ckpt_hparams(ckpt);
     w->be = be;
     w->layers = calloc((size_t)w->hp->n_layers, sizeof *w->layers);
-    k3_status status = w->layers ? load(&ld, trunk_bytes, threads, err) : k3_fail(err, K3_E_NOMEM, "weights: out of memory");
+    k3_status status = w->layers ? load(&ld, config, err) : k3_fail(err, K3_E_NOMEM, "weights: out of memory");
     if (status != K3_OK) {
         k3_weights_free(w);
         return status;

@@ -69,14 +69,21 @@ k3_status k3_weights_types(k3_weights_type out[K3_MAX_PARTS], int *n, const k3_c
 uint64_t k3_weights_bytes(const k3_ckpt *ckpt, k3_trunk trunk);
 uint64_t k3_trunk_least_bytes(const k3_ckpt *ckpt, k3_trunk trunk);
 
+typedef struct k3_weights_config {
+    k3_trunk trunk;
+    uint64_t trunk_bytes;      /* of memory for it, at least k3_trunk_least_bytes; 0, or a device: all of it stays */
+    const k3_trunk_plan *plan; /* what stays of it; NULL: what k3_trunk_make_plan says of trunk_bytes */
+    k3_io_meter *meter;        /* of what comes when it is wanted, or NULL */
+    int threads;
+    k3_progress progress; /* or NULL */
+    void *user;
+} k3_weights_config;
+
 /* Reads the trunk and converts it: matrices to the trunk's precision, vectors to f32. The embedding (a lookup), the router, the decay and
  * write-strength projections stay BF16 at every precision: they are small and what follows amplifies their noise (specification 3.3).
- * At int4 the latent-cache projections stay int8. MXFP4 experts are not touched here.
- *
- * trunk_bytes: of memory for it, at least k3_trunk_least_bytes; 0, or a device: all of it stays. What it does not hold comes when it is
- * wanted, with the same bits. */
-k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, k3_trunk trunk, uint64_t trunk_bytes, int threads,
-                          k3_progress progress, void *user, k3_error *err);
+ * At int4 the latent-cache projections stay int8. MXFP4 experts are not touched here. What does not stay in memory comes when it is wanted,
+ * with the same bits. */
+k3_status k3_weights_load(k3_weights **out, const k3_ckpt *ckpt, k3_backend *be, const k3_weights_config *config, k3_error *err);
 void k3_weights_free(k3_weights *weights);
 
 #endif

@@ -33,6 +33,8 @@ struct k3_experts {
     /* The CPU's: slots in the host's memory, opened when the CPU has something to compute. */
     k3_stream *stream;
     uint64_t ram; /* bytes of them */
+    uint64_t slot_bytes;
+    k3_io_meter *meter;
     k3_io *beside;
 
     /* The devices': the policy's items are layer * E + id. */
@@ -132,6 +134,8 @@ static k3_status open_all(k3_experts *x, const k3_experts_config *config, k3_err
         return k3_fail(err, K3_E_NOMEM, "expert table: out of memory for %zu experts", n);
     for (int l = 0; l < x->hp->n_layers; l++)
         x->n_experts += x->hp->is_moe[l] ? x->hp->n_experts : 0;
+    x->meter = config->meter;
+    x->slot_bytes = config->slot_bytes || !x->n_experts ? config->slot_bytes : k3_stream_slot_bytes(x->ckpt);
     return k3_policy_open(&x->policy, x->hp->n_layers, x->hp->n_experts, 0, err);
 }
 
@@ -405,14 +409,15 @@ static k3_status view_files(k3_experts *x, uint64_t keep_free, int *done, k3_err
 
 int k3_experts_room(const k3_experts *x)
 {
-    uint64_t one = x->n_experts ? k3_stream_slot_bytes(x->ckpt) : 1, n = x->ram / one;
+    uint64_t n = x->slot_bytes ? x->ram / x->slot_bytes : 0;
     return n > (uint64_t)x->n_experts ? x->n_experts : n ? (int)n : 1;
 }
 
 /* The CPU's slots. */
 static k3_status open_stream(k3_experts *x, k3_error *err)
 {
-    return x->stream ? K3_OK : k3_stream_open(&x->stream, x->ckpt, cpu_tier(x)->be, k3_experts_room(x), x->beside, err);
+    k3_stream_config config = {x->ckpt, cpu_tier(x)->be, k3_experts_room(x), x->slot_bytes, x->meter, x->beside};
+    return x->stream ? K3_OK : k3_stream_open(&x->stream, &config, err);
 }
 
 static k3_status add_slots(k3_experts *x, uint64_t keep_free, k3_error *err)

@@ -18,6 +18,8 @@ typedef struct k3_experts_config {
     k3_backend_opener open;
     k3_backend_config backend; /* of the further backends; the name is not read, vram counts for each */
     const char *devices;       /* backend names separated by commas, or NULL; a name given twice is opened twice */
+    uint64_t slot_bytes;       /* k3_stream_slot_bytes if it is known; 0: it is asked for */
+    k3_io_meter *meter;        /* of reads into the host's memory, or NULL */
     k3_io *beside;             /* reads the trunk ahead, or NULL; it outlives the store */
 } k3_experts_config;
 

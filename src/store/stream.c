@@ -60,19 +60,30 @@ static int item_of(const k3_stream *s, int layer, int id)
     return layer * s->hp->n_experts + id;
 }
 
-uint64_t k3_stream_slot_bytes(const k3_ckpt *ckpt)
+void k3_stream_measure(k3_stream_sizes *out, const k3_ckpt *ckpt)
 {
     const k3_hparams *hp = k3_ckpt_hparams(ckpt);
-    uint64_t most = 0;
-    for (int l = 0; l < hp->n_layers; l++)
+    *out = (k3_stream_sizes){0};
+    for (int l = 0; l < hp->n_layers; l++) {
         for (int id = 0; hp->is_moe[l] && id < hp->n_experts; id++) {
             k3_expert_part parts[K3_EXPERT_PARTS];
             uint64_t bytes = 0;
-            for (int i = 0, n = k3_expert_parts(parts, ckpt, l, id); i < n; i++)
+            for (int i = 0, n = k3_expert_parts(parts, ckpt, l, id); i < n; i++) {
                 bytes += k3_io_room(parts[i].bytes);
-            most = bytes > most ? bytes : most;
+                out->wanted[l][k3_ckpt_shard_drive(ckpt, parts[i].shard)] += parts[i].bytes;
+            }
+            out->slot = bytes > out->slot ? bytes : out->slot;
         }
-    return most;
+        for (int d = 0; hp->is_moe[l] && d < K3_MAX_DRIVES; d++)
+            out->wanted[l][d] = out->wanted[l][d] * (uint64_t)hp->top_k / (uint64_t)hp->n_experts;
+    }
+}
+
+uint64_t k3_stream_slot_bytes(const k3_ckpt *ckpt)
+{
+    k3_stream_sizes sizes;
+    k3_stream_measure(&sizes, ckpt);
+    return sizes.slot;
 }
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
@@ -111,7 +122,7 @@ static k3_status take_memory(k3_stream *s, k3_error *err)
     return s->buf ? K3_OK : s->cpu->sync(s->cpu, err);
 }
 
-static k3_status open_all(k3_stream *s, k3_io *beside, k3_error *err)
+static k3_status open_all(k3_stream *s, const k3_stream_config *config, k3_error *err)
 {
     int n_shards = k3_ckpt_n_shards(s->ckpt), most = 2 * s->hp->n_experts; /* of one layer, and guesses of the next */
     s->files = malloc((size_t)n_shards * sizeof *s->files);
@@ -124,7 +135,7 @@ static k3_status open_all(k3_stream *s, k3_io *beside, k3_error *err)
         return k3_fail(err, K3_E_NOMEM, "slots for experts: out of memory");
     for (int i = 0; i < n_shards; i++)
         s->files[i] = -1;
-    K3_TRY(k3_io_open(&s->io, &(k3_io_config){.beside = beside}, err));
+    K3_TRY(k3_io_open(&s->io, &(k3_io_config){.meter = config->meter, .beside = config->beside}, err));
     K3_TRY(add_files(s, err));
     K3_TRY(take_memory(s, err));
     k3_io_add_memory(s->io, s->memory, s->slot_bytes * (uint64_t)s->n_slots);
@@ -132,18 +143,18 @@ static k3_status open_all(k3_stream *s, k3_io *beside, k3_error *err)
     return k3_policy_open(&s->policy, s->hp->n_layers, s->hp->n_experts, s->n_slots, err);
 }
 
-k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, int n_slots, k3_io *beside, k3_error *err)
+k3_status k3_stream_open(k3_stream **out, const k3_stream_config *config, k3_error *err)
 {
     *out = NULL;
     k3_stream *s = calloc(1, sizeof *s);
     if (!s)
         return k3_fail(err, K3_E_NOMEM, "slots for experts: out of memory");
-    s->ckpt = ckpt;
-    s->hp = k3_ckpt_hparams(ckpt);
-    s->cpu = cpu;
-    s->n_slots = n_slots;
-    s->slot_bytes = k3_stream_slot_bytes(ckpt);
-    k3_status status = open_all(s, beside, err);
+    s->ckpt = config->ckpt;
+    s->hp = k3_ckpt_hparams(config->ckpt);
+    s->cpu = config->cpu;
+    s->n_slots = config->n_slots;
+    s->slot_bytes = config->slot_bytes;
+    k3_status status = open_all(s, config, err);
     if (status != K3_OK) {
         k3_stream_close(s);
         return status;

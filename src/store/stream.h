@@ -23,11 +23,26 @@ typedef struct k3_stream_stat {
     k3_io_stat io;
 } k3_stream_stat;
 
-/* Bytes of memory that a slot takes: an expert with what aligned reads need around it. */
+typedef struct k3_stream_sizes {
+    uint64_t slot; /* bytes of memory that a slot takes: an expert with what aligned reads need around it */
+    /* What a token reads of each layer from each drive if it wants every expert as often as the others, and none is in memory. */
+    uint64_t wanted[K3_MAX_LAYERS][K3_MAX_DRIVES];
+} k3_stream_sizes;
+
+/* Looks at every expert. */
+void k3_stream_measure(k3_stream_sizes *out, const k3_ckpt *ckpt);
 uint64_t k3_stream_slot_bytes(const k3_ckpt *ckpt);
-/* n_slots >= 1. The slots' memory is taken as it is used. `cpu` computes from it. `beside`, or NULL, reads other things ahead from the same
- * drives: k3_io_config. */
-k3_status k3_stream_open(k3_stream **out, const k3_ckpt *ckpt, k3_backend *cpu, int n_slots, k3_io *beside, k3_error *err);
+
+typedef struct k3_stream_config {
+    const k3_ckpt *ckpt;
+    k3_backend *cpu;     /* computes from the slots */
+    int n_slots;         /* at least 1; their memory is taken as it is used */
+    uint64_t slot_bytes; /* k3_stream_sizes.slot */
+    k3_io_meter *meter;  /* of its reads, or NULL */
+    k3_io *beside;       /* reads other things ahead from the same drives, or NULL: k3_io_config */
+} k3_stream_config;
+
+k3_status k3_stream_open(k3_stream **out, const k3_stream_config *config, k3_error *err);
 void k3_stream_close(k3_stream *stream);
 
 /* A layer wants the experts ids[n], each once. Those that are missing are read in the order of their places on the drive. What was begun

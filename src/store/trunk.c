@@ -197,7 +197,7 @@ static k3_status open_all(k3_trunk_stream *s, k3_error *err)
         return k3_fail(err, K3_E_NOMEM, "ring of layers: out of memory");
     for (int i = 0; i < n_shards; i++)
         s->files[i] = -1;
-    K3_TRY(k3_io_open(&s->io, &(k3_io_config){.kind = K3_IO_AUTO}, err));
+    K3_TRY(k3_io_open(&s->io, &(k3_io_config){.kind = K3_IO_AUTO, .meter = c->meter}, err));
     K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_LAYERS], c->layers, c->n_layers, err));
     K3_TRY(open_lane(s, &s->lanes[K3_TRUNK_HEAD], c->head, c->n_blocks, err));
     K3_TRY(k3_io_reserve(s->io, most_reads(s), err));

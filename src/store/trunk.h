@@ -11,10 +11,11 @@
 /* ---- what is kept and what is read ---------------------------------------------------------------------------------- */
 
 typedef struct k3_trunk_size {
-    uint64_t held;   /* in memory for good */
-    uint64_t stored; /* in the shards */
-    uint64_t room;   /* of a slot that it is read into */
-    uint64_t made;   /* of what is converted after it was read */
+    uint64_t held;              /* in memory for good */
+    uint64_t stored;            /* in the shards */
+    uint64_t room;              /* of a slot that it is read into */
+    uint64_t made;              /* of what is converted after it was read */
+    uint64_t on[K3_MAX_DRIVES]; /* of `stored`, by drive */
 } k3_trunk_size;
 
 typedef struct k3_trunk_sizes {
@@ -38,6 +39,8 @@ enum { K3_TRUNK_SLOTS = 2 };
  * pass reads some rows only, is kept last. A budget of the bytes of a plan gives the same plan. 0: the budget is below what the smallest
  * plan takes, which is then the plan. */
 int k3_trunk_make_plan(k3_trunk_plan *plan, const k3_trunk_sizes *sizes, uint64_t budget);
+/* What keeping the first n_pinned layers, the head or the embedding takes and leaves to be read. */
+k3_trunk_plan k3_trunk_plan_of(const k3_trunk_sizes *sizes, int n_pinned, int has_head, int has_embed);
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */
 
@@ -67,6 +70,7 @@ typedef struct k3_trunk_config {
      * time. K3_E_FORMAT: a value is not finite. */
     k3_status (*take)(void *user, const k3_trunk_part *part, const void *raw, k3_error *err);
     void *user;
+    k3_io_meter *meter; /* of its reads, or NULL */
 } k3_trunk_config;
 
 typedef struct k3_trunk_stream k3_trunk_stream;

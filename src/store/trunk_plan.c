@@ -12,7 +12,7 @@ static uint64_t ring_bytes(const k3_trunk_size *items, int n)
     return room * K3_TRUNK_SLOTS + made;
 }
 
-static k3_trunk_plan plan_of(const k3_trunk_sizes *sizes, int n_pinned, int has_head, int has_embed)
+k3_trunk_plan k3_trunk_plan_of(const k3_trunk_sizes *sizes, int n_pinned, int has_head, int has_embed)
 {
     k3_trunk_plan plan = {n_pinned, has_head, has_embed, sizes->always, 0};
     for (int l = 0; l < sizes->n_layers; l++)
@@ -36,10 +36,10 @@ static uint64_t cost_of(const k3_trunk_plan *plan, const k3_trunk_sizes *sizes)
 /* Not always the one that keeps nothing: a layer that is larger than those after it may take less than slots for it. */
 static k3_trunk_plan smallest(const k3_trunk_sizes *sizes)
 {
-    k3_trunk_plan plan = plan_of(sizes, 0, 0, 0);
+    k3_trunk_plan plan = k3_trunk_plan_of(sizes, 0, 0, 0);
     for (int n_pinned = 0; n_pinned <= sizes->n_layers; n_pinned++)
         for (int kept = 0; kept < 4; kept++) {
-            k3_trunk_plan one = plan_of(sizes, n_pinned, kept & 1, kept >> 1);
+            k3_trunk_plan one = k3_trunk_plan_of(sizes, n_pinned, kept & 1, kept >> 1);
             if (one.bytes < plan.bytes)
                 plan = one;
         }
@@ -53,7 +53,7 @@ int k3_trunk_make_plan(k3_trunk_plan *plan, const k3_trunk_sizes *sizes, uint64_
         return 0;
     for (int n_pinned = 0; n_pinned <= sizes->n_layers; n_pinned++)
         for (int kept = 0; kept < 4; kept++) {
-            k3_trunk_plan one = plan_of(sizes, n_pinned, kept & 1, kept >> 1);
+            k3_trunk_plan one = k3_trunk_plan_of(sizes, n_pinned, kept & 1, kept >> 1);
             uint64_t cost = cost_of(&one, sizes), best = cost_of(plan, sizes);
             if (one.bytes <= budget && (cost < best || (cost == best && one.has_embed > plan->has_embed)))
                 *plan = one;

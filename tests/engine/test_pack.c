@@ -49,9 +49,9 @@ static void run_with_budget(float *logits, const char *model, k3_trunk trunk, in
     pack_must(k3_ckpt_open(&ckpt, model, &err), &err);
     pack_must(k3_cpu_open(&be, NULL, &config, &err), &err);
     uint64_t budget = is_streamed ? k3_trunk_least_bytes(ckpt, trunk) : 0;
-    pack_must(k3_weights_load(&weights, ckpt, be, trunk, budget, 2, NULL, NULL, &err), &err);
+    pack_must(k3_weights_load(&weights, ckpt, be, &(k3_weights_config){.trunk = trunk, .trunk_bytes = budget, .threads = 2}, &err), &err);
     assert_int_equal(weights->late != NULL, is_streamed);
-    pack_must(k3_experts_open(&experts, ckpt, be, &(k3_experts_config){k3_backend_open, config, NULL, NULL}, &err), &err);
+    pack_must(k3_experts_open(&experts, ckpt, be, &(k3_experts_config){.open = k3_backend_open, .backend = config}, &err), &err);
     pack_must(k3_forward_open(&forward, weights, experts, K3_F32, PACK_PROMPT, 1, &err), &err);
     pack_must(k3_experts_load(experts, 0, (uint64_t)1 << 28, NULL, NULL, &err), &err);
     pack_must(k3_state_open(&sequence, k3_ckpt_hparams(ckpt), K3_F32, &err), &err);

@@ -278,7 +278,8 @@ static void a_scale_that_is_not_finite_is_refused(void **state)
     assert_int_equal(k3_engine_open(&engine, pack_in_base("nan"), &(k3_config){.backend = "cpu"}, &err), K3_E_FORMAT);
     assert_non_null(strstr(err.text, "layers.2.self_attn.q_proj.weight_scale: a scale is not finite"));
     pack_must(k3_cpu_open(&be, NULL, &(k3_backend_config){.threads = 1}, &err), &err);
-    pack_must(k3_weights_load(&weights, ckpt, be, K3_TRUNK_INT4, k3_trunk_least_bytes(ckpt, K3_TRUNK_INT4), 1, NULL, NULL, &err), &err);
+    k3_weights_config config = {.trunk = K3_TRUNK_INT4, .trunk_bytes = k3_trunk_least_bytes(ckpt, K3_TRUNK_INT4), .threads = 1};
+    pack_must(k3_weights_load(&weights, ckpt, be, &config, &err), &err);
     k3_status status = k3_late_begin(weights->late, 0, &err);
     for (int l = 0; status == K3_OK && l < TINY_LAYERS; l++) {
         status = k3_late_layer(weights->late, l, &err);

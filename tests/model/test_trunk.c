@@ -56,12 +56,13 @@ static void must(k3_status status, const k3_error *err)
 static k3_status try_open(machine *m, const char *model, kind what, uint64_t budget, k3_error *err)
 {
     k3_backend_config config = {.threads = 2, .exact = what.exact};
-    k3_experts_config experts = {k3_backend_open, config, NULL, NULL};
+    k3_weights_config weights = {.trunk = what.trunk, .trunk_bytes = budget, .threads = 2};
+    k3_experts_config experts = {.open = k3_backend_open, .backend = config};
     *m = (machine){0};
     must(k3_ckpt_open(&m->ckpt, model, err), err);
     m->hp = k3_ckpt_hparams(m->ckpt);
     must(k3_cpu_open(&m->be, NULL, &config, err), err);
-    k3_status status = k3_weights_load(&m->w, m->ckpt, m->be, what.trunk, budget, 2, NULL, NULL, err);
+    k3_status status = k3_weights_load(&m->w, m->ckpt, m->be, &weights, err);
     if (status != K3_OK)
         return status;
     must(k3_experts_open(&m->experts, m->ckpt, m->be, &experts, err), err);
@@ -377,7 +378,9 @@ static void a_replaced_shard_is_not_mixed_in(void **state)
             check_same();
             if (is_late) {
                 k3_weights *w;
-                assert_int_equal(k3_weights_load(&w, m.ckpt, m.be, K3_TRUNK_BF16, budget, 1, NULL, NULL, &err), K3_E_IO);
+                assert_int_equal(k3_weights_load(&w, m.ckpt, m.be,
+                                                 &(k3_weights_config){.trunk = K3_TRUNK_BF16, .trunk_bytes = budget, .threads = 1}, &err),
+                                 K3_E_IO);
                 assert_true(strstr(err.text, place) && strstr(err.text, path));
             }
             close_machine(&m);

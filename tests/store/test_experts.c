@@ -63,7 +63,7 @@ static store open_store(int room, const char *devices)
     store s;
     k3_error err;
     uint64_t one = k3_experts_slot_bytes(k3_ckpt_hparams(ckpt));
-    k3_experts_config config = {open_posing, {.threads = 1}, devices, NULL};
+    k3_experts_config config = {.open = open_posing, .backend = {.threads = 1}, .devices = devices};
     config.backend.vram = sizeof(struct k3_expert_address) * TINY_LAYERS * TINY_EXPERTS + one * (uint64_t)room;
     if (open_posing(&s.be, &config.backend, NULL, 0, &err) != K3_OK || k3_experts_open(&s.experts, ckpt, s.be, &config, &err) != K3_OK ||
         k3_experts_load(s.experts, 0, (uint64_t)1 << 30, NULL, NULL, &err) != K3_OK)

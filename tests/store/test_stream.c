@@ -24,7 +24,8 @@ static k3_stream *open_stream(int n_slots)
 {
     k3_stream *stream;
     k3_error err;
-    if (k3_stream_open(&stream, ckpt, cpu, n_slots, NULL, &err) != K3_OK)
+    k3_stream_config config = {.ckpt = ckpt, .cpu = cpu, .n_slots = n_slots, .slot_bytes = k3_stream_slot_bytes(ckpt)};
+    if (k3_stream_open(&stream, &config, &err) != K3_OK)
         fail_msg("%s", err.text);
     return stream;
 }

@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef K3_HAVE_LIBURING
@@ -18,7 +21,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { MAX_FD = 4096, MAX_EVENTS = 65536, MAX_FLYING = 512, WATCHED = 1, DIRECT = 2 };
+enum { MAX_FD = 4096, MAX_EVENTS = 65536, MAX_FLYING = 512, WATCHED = 1, DIRECT = 2, OTHER = 4 };
 
 enum {
     SHORT,
@@ -36,12 +39,15 @@ enum {
     CUT_TO,
     HOLD,
     NO_ENTER,
+    RATE,
+    OTHER_RATE,
+    FS,
     N_SETTINGS
 };
 
-static const char *const setting_names[N_SETTINGS] = {"short",     "eintr",     "eagain",          "eio",    "eio_times", "bad",
-                                                      "bad_times", "no_direct", "no_direct_reads", "cached", "no_uring",  "cut",
-                                                      "cut_to",    "hold",      "no_enter"};
+static const char *const setting_names[N_SETTINGS] = {"short",     "eintr",     "eagain",          "eio",    "eio_times",  "bad",
+                                                      "bad_times", "no_direct", "no_direct_reads", "cached", "no_uring",   "cut",
+                                                      "cut_to",    "hold",      "no_enter",        "rate",   "other_rate", "fs"};
 
 enum { READS, DIRECT_READS, BYTES, LONGEST, FAULTS, DROPPED, RINGS, N_COUNTERS };
 
@@ -61,7 +67,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static uint64_t wanted[N_SETTINGS], counts[N_COUNTERS];
 static unsigned char descriptors[MAX_FD];
-static char files[256], report[256];
+static uint64_t ahead; /* nanoseconds that the clock was put forward */
+static char files[256], other[256], report[256];
 static k3_io_event events[MAX_EVENTS];
 static int n_events;
 static flight flying[MAX_FLYING];
@@ -82,6 +89,8 @@ static void take_setting(const char *name, const char *value)
 {
     if (strcmp(name, "files") == 0)
         snprintf(files, sizeof files, "%s", value);
+    else if (strcmp(name, "other") == 0)
+        snprintf(other, sizeof other, "%s", value);
     else if (strcmp(name, "report") == 0)
         snprintf(report, sizeof report, "%s", value);
     else {
@@ -102,7 +111,7 @@ EXPORT void k3_io_faults(const char *text, int keep)
     snprintf(copy, sizeof copy, "%s", text);
     pthread_mutex_lock(&lock);
     memset(wanted, 0, sizeof wanted);
-    *files = 0;
+    *files = *other = 0;
     if (!keep) {
         memset(counts, 0, sizeof counts);
         n_events = 0;
@@ -165,6 +174,14 @@ static void note(int is_start, const flight *f)
 {
     if (n_events < MAX_EVENTS)
         events[n_events++] = (k3_io_event){is_start, f->offset, f->bytes};
+}
+
+static void end_of(const flight *f)
+{
+    uint64_t rate = wanted[descriptors[f->fd] & OTHER ? OTHER_RATE : RATE];
+    if (rate)
+        ahead += (uint64_t)((double)f->bytes * 1e9 / (double)rate);
+    note(0, f);
 }
 
 static void begin(flight *f)
@@ -237,7 +254,7 @@ static ssize_t read_at(int fd, void *to, size_t bytes, off_t offset)
     int64_t result = n < 0 ? -errno : n;
     pthread_mutex_lock(&lock);
     result = falsify(&f, result);
-    note(0, &f);
+    end_of(&f);
     pthread_mutex_unlock(&lock);
     if (result < 0)
         errno = (int)-result;
@@ -252,6 +269,11 @@ EXPORT ssize_t pread(int fd, void *to, size_t bytes, off_t offset)
 EXPORT ssize_t pread64(int fd, void *to, size_t bytes, off_t offset)
 {
     return read_at(fd, to, bytes, offset);
+}
+
+static int is_other(const char *path)
+{
+    return *other && strstr(path, other);
 }
 
 static int open_file(const char *path, int flags, mode_t mode)
@@ -275,7 +297,7 @@ static int open_file(const char *path, int flags, mode_t mode)
     int fd = next(path, flags, mode);
     pthread_mutex_lock(&lock);
     if (fd >= 0 && fd < MAX_FD)
-        descriptors[fd] = (unsigned char)((is_ours ? WATCHED : 0) | (is_direct ? DIRECT : 0));
+        descriptors[fd] = (unsigned char)((is_ours ? WATCHED : 0) | (is_direct ? DIRECT : 0) | (is_ours && is_other(path) ? OTHER : 0));
     pthread_mutex_unlock(&lock);
     return fd;
 }
@@ -323,6 +345,90 @@ EXPORT int posix_fadvise(int fd, off_t offset, off_t bytes, int advice)
 EXPORT int posix_fadvise64(int fd, off_t offset, off_t bytes, int advice)
 {
     return advise(fd, offset, bytes, advice);
+}
+
+/* The library is built for both names of each; with files of any size they are the same. */
+static int stat_of(int fd, const char *path, struct stat *st)
+{
+    static int (*next_fd)(int fd, struct stat *st), (*next_path)(const char *path, struct stat *st);
+    pthread_mutex_lock(&lock);
+    if (!next_fd) {
+        *(void **)&next_fd = next_of("fstat64");
+        *(void **)&next_path = next_of("stat64");
+    }
+    int is_there = path ? is_other(path) : is_watched(fd) && (descriptors[fd] & OTHER);
+    pthread_mutex_unlock(&lock);
+    int result = path ? next_path(path, st) : next_fd(fd, st);
+    if (!result && is_there)
+        st->st_dev++;
+    return result;
+}
+
+EXPORT int fstat(int fd, struct stat *st)
+{
+    return stat_of(fd, NULL, st);
+}
+
+EXPORT int fstat64(int fd, struct stat64 *st)
+{
+    return stat_of(fd, NULL, (struct stat *)st);
+}
+
+/* The thread sanitizer asks by older names, which no header declares any more. */
+int __fxstat(int version, int fd, struct stat *st);
+int __fxstat64(int version, int fd, struct stat64 *st);
+
+EXPORT int __fxstat(int version, int fd, struct stat *st)
+{
+    (void)version;
+    return stat_of(fd, NULL, st);
+}
+
+EXPORT int __fxstat64(int version, int fd, struct stat64 *st)
+{
+    (void)version;
+    return stat_of(fd, NULL, (struct stat *)st);
+}
+
+EXPORT int stat(const char *path, struct stat *st)
+{
+    return stat_of(-1, path, st);
+}
+
+EXPORT int stat64(const char *path, struct stat64 *st)
+{
+    return stat_of(-1, path, (struct stat *)st);
+}
+
+EXPORT int fstatfs64(int fd, struct statfs64 *fs)
+{
+    static int (*next)(int fd, struct statfs64 *fs);
+    pthread_mutex_lock(&lock);
+    if (!next)
+        *(void **)&next = next_of("fstatfs64");
+    int64_t type = is_watched(fd) ? (int64_t)wanted[FS] : 0;
+    pthread_mutex_unlock(&lock);
+    int result = next(fd, fs);
+    if (!result && type)
+        fs->f_type = type;
+    return result;
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static int (*next)(clockid_t clock, struct timespec * now);
+    pthread_mutex_lock(&lock);
+    if (!next)
+        *(void **)&next = next_of("clock_gettime");
+    uint64_t more = clock == CLOCK_MONOTONIC ? ahead : 0;
+    pthread_mutex_unlock(&lock);
+    int result = next(clock, now);
+    if (!result && more) {
+        more += (uint64_t)now->tv_nsec;
+        now->tv_sec += (time_t)(more / 1000000000u);
+        now->tv_nsec = (long)(more % 1000000000u);
+    }
+    return result;
 }
 
 #ifdef K3_HAVE_LIBURING
@@ -379,7 +485,7 @@ EXPORT unsigned io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_c
             if (flying[slot].is_used && flying[slot].key == cqes[i]->user_data) {
                 flying[slot].is_used = 0;
                 cqes[i]->res = (int)falsify(&flying[slot], cqes[i]->res);
-                note(0, &flying[slot]);
+                end_of(&flying[slot]);
                 break;
             }
     pthread_mutex_unlock(&lock);

@@ -14,7 +14,10 @@
  *   no_enter=E         io_uring can be set up, and nothing be submitted, for that errno
  *   cut=N cut_to=B     before the n-th read its file is cut to B bytes
  *   hold=1             nothing finishes until the next k3_io_faults
- *   report=PATH        counters are written there when the program ends */
+ *   rate=R             a clock that reads alone move: each puts the monotonic clock forward by its bytes at R bytes per second, on top of
+ * the time that passes; what was put forward stays other=TEXT         files whose path contains it lie on another drive; other_rate=R:
+ * which has a rate of its own fs=N               the number of the file system's type report=PATH        counters are written there when
+ * the program ends */
 #ifndef K3_TESTS_IO_FAULTS_H
 #define K3_TESTS_IO_FAULTS_H
 
