@@ -210,8 +210,8 @@ def moe(p, w, experts):
     p.matrix(m + "shared_experts.down_proj.weight", w.hidden, 2 * w.inner)
 
 
-def routed(p, w, experts):
-    for e in range(experts):
+def routed(p, w, ids):
+    for e in ids:
         for x, rows, cols, gain in (("w1", w.inner, w.latent, 3), ("w2", w.latent, w.inner, 1), ("w3", w.inner, w.latent, 6)):
             name = f"block_sparse_moe.experts.{e}.{x}."
             p.add(name + "weight_packed", "U8", [rows, cols // 2], p.content.made["codes"])
@@ -242,7 +242,7 @@ def main():
     mla(parts["mla"], w)
     dense(parts["dense"], w)
     moe(parts["moe"], w, a.experts)
-    routed(parts["experts"], w, a.experts)
+    routed(parts["experts"], w, range(a.experts))
     ends(parts["ends"], w)
     full = cfg["text_config"]["linear_attn_config"]["full_attn_layers"]
     users = {name: [] for name in parts}
