@@ -1,6 +1,7 @@
 /* Figures of a run as lines of text. */
 #include "engine/engine.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,21 @@ static void ops_of(k3_backend *be, double *attention, double *others)
     }
 }
 
+/* What the drives together deliver while `read` bytes come from them, a second: as stated, or measured now, by reads of the sizes and as
+ * many at once as those of a pass. Several drives: by the share that each delivered since the engine was opened. 0: unknown. */
+static double ceiling_of(k3_engine *engine)
+{
+    const k3_drives *drives = &engine->planning->drives;
+    double bytes = 0, seconds = 0;
+    if (k3_machine_rates(engine, NULL) != K3_OK)
+        return 0;
+    for (int d = 0; d < drives->n; d++) {
+        bytes += (double)engine->watched[d].bytes;
+        seconds = fmax(seconds, (double)engine->watched[d].bytes / drives->rates[d]);
+    }
+    return drives->n == 1 ? drives->rates[0] : seconds > 0 ? bytes / seconds : 0;
+}
+
 /* Where the time of all passes went, in parts whose sum it is. A device computes while the host does something else, so that what it does
  * is no part of the host's time. */
 static size_t print_shares(k3_engine *engine, char *text, size_t size, int reset)
@@ -25,7 +41,7 @@ static size_t print_shares(k3_engine *engine, char *text, size_t size, int reset
     k3_forward_stat pass;
     k3_stream_stat experts;
     k3_trunk_stat trunk;
-    double attention, others, ceiling = engine->config.disk_rate;
+    double attention, others;
     k3_forward_stats(engine->forward, &pass, reset);
     k3_experts_stream_stats(engine->experts, &experts);
     k3_late_stats(engine->weights->late, &trunk, reset);
@@ -50,9 +66,11 @@ static size_t print_shares(k3_engine *engine, char *text, size_t size, int reset
     if (at < size && experts.wanted)
         at += (size_t)snprintf(text + at, size - at, "; hit rate %.1f %%", 100.0 * (double)experts.hits / (double)experts.wanted);
     if (at < size)
-        at += (size_t)snprintf(text + at, size - at, "; %.6f GB from disk", read * 1e-9);
-    if (at < size && busy > 0 && ceiling > 0)
-        at += (size_t)snprintf(text + at, size - at, ", %.1f %% of the disk's rate while it was read", 100.0 * read / busy / ceiling);
+        at += (size_t)snprintf(text + at, size - at, "; %.6f GB from disk in %.6f s of a busy drive", read * 1e-9, busy);
+    double ceiling = at < size && busy > 0 ? ceiling_of(engine) : 0;
+    if (ceiling > 0)
+        at += (size_t)snprintf(text + at, size - at, ", %.1f %% of the %.3f GB/s that it gives to nothing but such reads",
+                               100.0 * read / busy / ceiling, ceiling * 1e-9);
     return at < size ? at + (size_t)snprintf(text + at, size - at, "\n") : at;
 }
 
