@@ -88,7 +88,7 @@ drop_caches() {
 # before the end sees it.
 run_k3() {
     drop_caches
-    "$k3" run "$model" --backend cpu --trunk "$trunk" --chunk 64 --ram "$1" --ids 1 -n "$n" --temp 0 --stats >"$out/ids" 2>"$out/stats" &
+    "$k3" run "$model" --backend cpu --trunk "$trunk" --chunk 64 --ram "$1" --ids 1 -n "$n" --temp 0 --disk-rate 1G --stats >"$out/ids" 2>"$out/stats" &
     pid=$!
     while grep VmHWM "/proc/$pid/status" >"$out/now" 2>/dev/null && [ -s "$out/now" ]; do
         awk '{ print $2 * 1024 }' "$out/now" >"$out/peak"
