@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "buffer.h"
 #include "terminal.h"
@@ -19,17 +18,17 @@ int app_fail(const k3_error *err)
     return err->status == K3_E_CANCELLED ? APP_INTERRUPTED : APP_FAILED;
 }
 
-/* Makes the folder for compiled kernels, or says why nothing could be kept there. */
+/* Makes the folder for compiled kernels, or says why there is none. One that may not be written is for the engine to tell: kernels that are
+ * there already can be used. */
 static int app_folder(const char *path)
 {
     struct stat st;
     const char *why = NULL;
-    if (mkdir(path, 0777) && errno != EEXIST)
-        why = strerror(errno);
-    else if (stat(path, &st) || !S_ISDIR(st.st_mode))
+    int is_new = !mkdir(path, 0777), number = errno;
+    if (!is_new && number != EEXIST && number != EROFS && number != EACCES)
+        why = strerror(number);
+    else if (!stat(path, &st) && !S_ISDIR(st.st_mode))
         why = "a file found, a folder wanted";
-    else if (access(path, W_OK))
-        why = strerror(errno);
     if (why)
         fprintf(stderr, "k3: --kernel-cache %s: %s\n", path, why);
     return !why;
@@ -50,6 +49,7 @@ k3_config app_config(const app_options *options)
                        .kernels = options->kernels,
                        .usage = options->usage,
                        .timing = options->stats,
+                       .lock = options->lock,
                        .disk_rate = (double)options->disk_rate};
 }
 

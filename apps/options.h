@@ -18,7 +18,7 @@ typedef struct app_options {
     size_t n_stops;
     const char *backend, *trunk, *expert_devices, *kernel_cache, *kernels, *usage;
     uint64_t ram, vram, disk_rate;
-    int exact;
+    int exact, lock;
     long threads, chunk_rows;
     int print_ids, stats, json, show_failures;
     const char *logits;

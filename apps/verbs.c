@@ -10,6 +10,7 @@ static const app_option engine_options[] = {
     {"--threads", "N", APP_COUNT, AT(threads), 0, 4096, "0", "threads that compute; 0: one for each core this process may use"},
     {"--ram", "SIZE", APP_SIZE, AT(ram), 0, 0, "what is free",
      "memory to use in all, such as 8G; routed experts take what the trunk and the conversations leave, and the rest is read from disk"},
+    {"--lock", NULL, APP_FLAG, AT(lock), 0, 0, NULL, "keep trunk and experts from being paged out, as far as the system allows"},
     {"--vram", "SIZE", APP_SIZE, AT(vram), 0, 0, "what is free",
      "memory to use of each device, such as 512M or 24G; experts take what is left"},
     {"--disk-rate", "SIZE", APP_SIZE, AT(disk_rate), 0, 0, NULL,

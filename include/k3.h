@@ -50,7 +50,7 @@ typedef struct k3_config {
     const char *kernel_cache;   /* a folder where a device keeps compiled kernels between runs; NULL: they are compiled each time */
     const char *usage;          /* a file that keeps which experts were used, to fill memory with at the next start; NULL: none */
     const char *kernels;        /* a folder of Metal kernels that replace those built in, also while it runs; NULL: none */
-    int timing;                 /* a device times its operations, which costs a little */
+    int timing, lock;           /* a device times its operations, which costs a little; trunk and experts are locked in memory */
     double disk_rate;           /* bytes per second that each drive of the model delivers; 0: unknown, measured where it decides */
 } k3_config;
 
@@ -62,7 +62,7 @@ typedef struct k3_info {
     uint64_t expert_bytes;    /* routed experts as stored */
     uint64_t token_bytes;     /* weight bytes one decoded token reads */
     const char *plan;         /* one line: backend, kernels, trunk type, threads, memory; why there is no GPU */
-    const char *notice;       /* one line: what was done after a device failed in use; NULL: none did */
+    const char *notice;       /* one line: what is not as planned: a device failed in use, conversations outgrew the plan; NULL: all is */
     const char *drive_notice; /* one line: a drive delivers much less than when its reading began; NULL: none does */
 } k3_info;
 

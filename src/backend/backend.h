@@ -160,6 +160,9 @@ typedef struct k3_memory_ops {
     void (*info)(k3_backend *be, k3_memory_info *info);
     void (*set_budget)(k3_backend *be, uint64_t bytes);
     void (*set_priority)(k3_backend *be, float priority); /* 0 to 1, of later allocations: which a full device drops first */
+    /* Keeps what is allocated and wrapped now from being paged out, as its pages come to be used; NULL where the host's memory is not
+     * computed from. *bytes: what there is, *locked: of which so much is kept. Returns errno of the first refusal, 0 if there is none. */
+    int (*lock)(k3_backend *be, uint64_t *locked, uint64_t *bytes);
 } k3_memory_ops;
 
 struct k3_backend {

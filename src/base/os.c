@@ -1,5 +1,7 @@
 #include "base/os.h"
 
+#include "base/cgroup.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,68 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef __APPLE__
-#include <mach/mach.h>
-#endif
-
-/* First integer of a small text file; 0 if there is none (also for "max"). */
-static int read_number(long long *out, const char *path)
-{
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    int found = fscanf(file, "%lld", out) == 1;
-    fclose(file);
-    return found;
-}
-
-/* Path of this process's cgroup in hierarchy v2, or of a v1 controller; 0 if there is none. */
-static int cgroup_path(char *out, size_t size, const char *controller)
-{
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    if (!file)
-        return 0;
-    char line[1024];
-    int found = 0;
-    while (!found && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = 0;
-        char *names = strchr(line, ':');
-        char *path = names ? strchr(names + 1, ':') : NULL;
-        if (!path)
-            continue;
-        *path++ = 0;
-        names++;
-        if (!controller && *names == 0)
-            found = snprintf(out, size, "/sys/fs/cgroup%s", path) < (int)size;
-        if (controller && strstr(names, controller))
-            found = snprintf(out, size, "/sys/fs/cgroup/%s%s", controller, path) < (int)size;
-    }
-    fclose(file);
-    return found;
-}
-
-/* Number `name` of the nearest group that has one, from the process's own group up to the root. */
-static int cgroup_number(long long *out, const char *controller, const char *name)
-{
-    char path[1200], full[1400];
-    if (!cgroup_path(path, sizeof path, controller))
-        return 0;
-    for (;;) {
-        snprintf(full, sizeof full, "%s/%s", path, name);
-        if (read_number(out, full))
-            return 1;
-        char *slash = strrchr(path, '/');
-        if (!slash || strlen(path) <= strlen("/sys/fs/cgroup"))
-            return 0;
-        *slash = 0;
-    }
-}
-
 static int quota_cores(void)
 {
     char path[1200], full[1400];
     long long quota = 0, period = 0;
-    if (cgroup_path(path, sizeof path, NULL)) {
+    if (k3_cgroup_path(path, sizeof path, NULL)) {
         snprintf(full, sizeof full, "%s/cpu.max", path);
         FILE *file = fopen(full, "re");
         if (file) {
@@ -83,7 +28,8 @@ static int quota_cores(void)
                 return (int)((quota + period - 1) / period);
         }
     }
-    if (cgroup_number(&quota, "cpu", "cpu.cfs_quota_us") && cgroup_number(&period, "cpu", "cpu.cfs_period_us") && quota > 0 && period > 0)
+    if (k3_cgroup_nearest(&quota, "cpu", "cpu.cfs_quota_us") && k3_cgroup_nearest(&period, "cpu", "cpu.cfs_period_us") && quota > 0 &&
+        period > 0)
         return (int)((quota + period - 1) / period);
     return 0;
 }
@@ -100,68 +46,6 @@ int k3_os_cores(void)
     if (quota > 0 && quota < cores)
         cores = quota;
     return cores < 1 ? 1 : cores;
-}
-
-#ifdef __APPLE__
-/* Free pages, those of files, and those that their owners can do without. */
-static uint64_t machine_available(void)
-{
-    vm_statistics64_data_t vm;
-    mach_msg_type_number_t n = HOST_VM_INFO64_COUNT;
-    mach_port_t host = mach_host_self();
-    int known = host_statistics64(host, HOST_VM_INFO64, (host_info64_t)&vm, &n) == KERN_SUCCESS;
-    mach_port_deallocate(mach_task_self(), host);
-    return known ? ((uint64_t)vm.free_count + vm.external_page_count + vm.purgeable_count) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
-}
-#else
-static uint64_t machine_available(void)
-{
-    FILE *file = fopen("/proc/meminfo", "re");
-    char line[256];
-    unsigned long long kib = 0;
-    if (!file) {
-#ifdef _SC_AVPHYS_PAGES
-        return (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-#else
-        return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
-#endif
-    }
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-            break;
-    fclose(file);
-    return (uint64_t)kib << 10;
-}
-#endif
-
-uint64_t k3_os_memory_available(void)
-{
-    uint64_t available = machine_available();
-    long long limit = 0, used = 0;
-    int v2 = cgroup_number(&limit, NULL, "memory.max") && cgroup_number(&used, NULL, "memory.current");
-    int v1 = !v2 && cgroup_number(&limit, "memory", "memory.limit_in_bytes") && cgroup_number(&used, "memory", "memory.usage_in_bytes");
-    if (v2 || v1) {
-        /* The group's usage counts page cache, which the kernel drops on demand; what is left when it is added back may not exceed the
-         * limit. */
-        uint64_t left = limit > used ? (uint64_t)(limit - used) : 0;
-        char path[1200], full[1400], line[256];
-        unsigned long long file_bytes = 0;
-        if (cgroup_path(path, sizeof path, v2 ? NULL : "memory")) {
-            snprintf(full, sizeof full, "%s/memory.stat", path);
-            FILE *file = fopen(full, "re");
-            while (file && fgets(line, sizeof line, file))
-                if (sscanf(line, v2 ? "file %llu" : "total_cache %llu", &file_bytes) == 1)
-                    break;
-            if (file)
-                fclose(file);
-        }
-        left += file_bytes;
-        if (left > (uint64_t)limit)
-            left = (uint64_t)limit;
-        if (left < available)
-            available = left;
-    }
-    return available;
 }
 
 uint64_t k3_os_nanoseconds(void)

@@ -4,11 +4,17 @@
 
 #include "base/error.h"
 
-int k3_os_cores(void);                 /* affinity mask and cgroup quota respected; at least 1 */
-uint64_t k3_os_memory_available(void); /* bytes free for new use: the machine's and the cgroup's, page cache counted as free */
-uint64_t k3_os_nanoseconds(void);      /* monotonic */
+int k3_os_cores(void);            /* affinity mask and cgroup quota respected; at least 1 */
+uint64_t k3_os_nanoseconds(void); /* monotonic */
 void k3_os_yield(void);
 int k3_os_exists(const char *path); /* a file, folder or link that leads somewhere */
+
+/* Bytes free for new use: the machine's and those of the groups that the process is in, page cache counted as free. Where the system does
+ * not tell what is free, *is_guess (or NULL) is 1, and half of the machine's memory stands for it: 0 is never a value of the system's. */
+uint64_t k3_os_memory_available(int *is_guess);
+
+/* How much memory the process may lock, in words. */
+void k3_os_lock_limit(char *out, size_t size);
 
 /* As many open files as the system lets the process have without asking anyone, 65536 at most: a model has hundreds of shards, and each is
  * open several times. */

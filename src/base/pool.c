@@ -1,5 +1,6 @@
 #include "base/pool.h"
 
+#include "base/nodes.h"
 #include "base/os.h"
 
 #include <pthread.h>
@@ -15,6 +16,7 @@ enum { K3_SPINS = 4000 };
 
 struct k3_pool {
     int n_threads;
+    k3_nodes *nodes; /* NULL: threads are where the system puts them */
     pthread_t *workers;
     int n_started;
 
@@ -98,6 +100,7 @@ static void *worker_main(void *arg)
     k3_worker worker = *(k3_worker *)arg;
     free(arg);
     unsigned served = 0;
+    k3_nodes_enter(worker.pool->nodes, worker.thread);
     while (wait_for_loop(worker.pool, &served)) {
         do_pieces(worker.pool, worker.thread);
         atomic_fetch_sub(&worker.pool->gate, 1);
@@ -124,6 +127,11 @@ static k3_status start_workers(k3_pool *pool, k3_error *err)
 
 k3_status k3_pool_open(k3_pool **out, int n_threads, k3_error *err)
 {
+    return k3_pool_open_at(out, n_threads, "", err);
+}
+
+k3_status k3_pool_open_at(k3_pool **out, int n_threads, const char *root, k3_error *err)
+{
     *out = NULL;
     if (n_threads < 0 || n_threads > 1024)
         return k3_fail(err, K3_E_INVALID, "threads: %d found, 0 (automatic) to 1024 wanted", n_threads);
@@ -131,6 +139,7 @@ k3_status k3_pool_open(k3_pool **out, int n_threads, k3_error *err)
     if (!pool)
         return k3_fail(err, K3_E_NOMEM, "thread pool: out of memory");
     pool->n_threads = n_threads ? n_threads : k3_os_cores();
+    pool->nodes = k3_nodes_open(pool->n_threads, root);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pool->workers = calloc((size_t)pool->n_threads, sizeof *pool->workers);
@@ -156,12 +165,18 @@ void k3_pool_close(k3_pool *pool)
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
     free(pool->workers);
+    k3_nodes_close(pool->nodes);
     free(pool);
 }
 
 int k3_pool_threads(const k3_pool *pool)
 {
     return pool->n_threads;
+}
+
+void k3_pool_spread(const k3_pool *pool, void *at, size_t bytes)
+{
+    k3_nodes_spread(pool->nodes, at, bytes);
 }
 
 void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t grain)

@@ -13,6 +13,7 @@
 #include "text/vocab.h"
 
 enum { K3_MAX_SESSIONS_A_PASS = 64 };
+#define K3_GUESSED "the system does not tell how much memory is free: half of the machine's is counted on"
 
 typedef struct k3_job k3_job;
 
@@ -63,7 +64,7 @@ struct k3_engine {
     uint64_t fingerprint; /* of the dimensions and the arithmetic: a saved session fits an equal one only */
     k3_info info;
     char plan[1500], note[300], notice[400], usage_note[300]; /* usage_note: why a file of use counts is not used, or not written */
-    char drive_notice[500];
+    char lock_note[200], cache_note[300], drive_notice[500];  /* cache_note: why compiled kernels are not kept */
     k3_watched watched[K3_MAX_DRIVES];
 
     /* The machine. be == NULL: none stands, and the next call tries the CPU. */
@@ -71,11 +72,12 @@ struct k3_engine {
     k3_weights *weights;
     k3_experts *experts;
     k3_forward *forward;
-    int keeps_usage;  /* use counts go to the file when the machine closes */
-    int plans_only;   /* nothing is loaded: the backend is there and nothing else */
-    int was_device;   /* the last backend that opened was one */
-    int was_reopened; /* after a failure, and not yet trusted again */
-    int n_trusted;    /* passes since then */
+    int guesses_memory; /* the system did not tell how much is free */
+    int keeps_usage;    /* use counts go to the file when the machine closes */
+    int plans_only;     /* nothing is loaded: the backend is there and nothing else */
+    int was_device;     /* the last backend that opened was one */
+    int was_reopened;   /* after a failure, and not yet trusted again */
+    int n_trusted;      /* passes since then */
 };
 
 typedef struct k3_mark {
@@ -123,6 +125,8 @@ k3_status k3_machine_rates(k3_engine *engine, k3_error *err);
 /* Device memory that experts leave to sessions: states and marks of two, and a cache of some thousand tokens each. More is taken from the
  * experts when it is asked for. */
 uint64_t k3_machine_reserved_bytes(const k3_engine *engine);
+/* A conversation has grown: says so where all of them hold more of the host's memory than was planned for. */
+void k3_machine_tell_growth(k3_engine *engine);
 const char *k3_trunk_name(k3_trunk trunk);
 /* A number that tells the model from others, however it is computed. */
 uint64_t k3_engine_model(const k3_engine *engine);

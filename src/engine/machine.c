@@ -4,9 +4,11 @@
 
 #include "base/os.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A device that has done so many passes since it was opened again has come back, and may fail once more before the CPU takes over. */
 enum { K3_CHUNK_ROWS = 256, K3_DEVICE_CHUNK_ROWS = 512, K3_PASSES_TO_TRUST = 64 };
@@ -77,7 +79,7 @@ static void describe(k3_engine *engine)
 {
     uint64_t experts = 0;
     int resident = 0, slots = 0, all = 0, n_tiers = 0, i_main = 0;
-    char where[200], memory[96] = "", drives[128];
+    char where[200], memory[200] = "", drives[128];
     k3_memory_info info = {0};
     k3_ckpt_total_bytes(engine->ckpt, &experts);
     k3_experts_resident(engine->experts, &resident, &slots, &all);
@@ -98,14 +100,17 @@ static void describe(k3_engine *engine)
     if (engine->budget.is_clamped)
         snprintf(memory + strlen(memory), sizeof memory - strlen(memory), " (%.2f was asked for, more than is free)",
                  (double)engine->config.ram * 1e-9);
+    if (engine->guesses_memory)
+        snprintf(memory + strlen(memory), sizeof memory - strlen(memory), " (%s)", K3_GUESSED);
     describe_drives(drives, sizeof drives, engine->planning);
     int n_reading;
     const char *note = engine->note, *reading = reading_note(engine, &n_reading);
     snprintf(engine->plan, sizeof engine->plan,
-             "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s%s, cache %s, %d rows a pass%s%.*s%s", engine->be->describe(engine->be),
-             *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk), engine->config.exact ? " (exact)" : "",
-             (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, drives, memory, k3_type_name(engine->cache_type),
-             engine->chunk_rows, n_reading ? "; " : "", n_reading, reading, engine->usage_note);
+             "%s%s%s%strunk %s%s %.2f GB, experts mxfp4 %.2f GB %s%s%s, cache %s, %d rows a pass%s%s%.*s%s%s",
+             engine->be->describe(engine->be), *note ? "; no GPU: " : "", note, *note ? "; " : ", ", k3_trunk_name(engine->trunk),
+             engine->config.exact ? " (exact)" : "", (double)engine->weights->bytes * 1e-9, (double)experts * 1e-9, where, drives, memory,
+             k3_type_name(engine->cache_type), engine->chunk_rows, engine->lock_note, n_reading ? "; " : "", n_reading, reading,
+             engine->cache_note, engine->usage_note);
 }
 
 /* Trunk precision and rows a pass are chosen until a machine stands: one brought up later has to do the same work. */
@@ -135,6 +140,38 @@ static k3_status use_counts(k3_engine *engine, k3_error *err)
     return loaded == K3_OK ? k3_experts_fill(engine->experts, c->progress, c->user, err) : K3_OK;
 }
 
+/* Locks trunk and experts in memory, as far as the system lets it. The limit is told beside its reason, since it need not be the cause. */
+static void lock_memory(k3_engine *engine)
+{
+    int n_tiers = 0, i_main = 0, refused = 0;
+    uint64_t all = 0, locked = 0;
+    const k3_tier *tiers = k3_experts_tiers(engine->experts, &n_tiers, &i_main);
+    for (int i = 0; i < n_tiers; i++) {
+        uint64_t bytes = 0, kept = 0;
+        int why = tiers[i].be->memory->lock ? tiers[i].be->memory->lock(tiers[i].be, &kept, &bytes) : 0;
+        refused = refused ? refused : why;
+        all += bytes;
+        locked += kept;
+    }
+    if (refused) {
+        char limit[64];
+        k3_os_lock_limit(limit, sizeof limit);
+        snprintf(engine->lock_note, sizeof engine->lock_note, "; %.3f of %.3f GB are locked in memory: %s (errno %d); the limit is %s",
+                 (double)locked * 1e-9, (double)all * 1e-9, strerror(refused), refused, limit);
+    } else {
+        snprintf(engine->lock_note, sizeof engine->lock_note, ", %.3f GB locked in memory", (double)locked * 1e-9);
+    }
+}
+
+/* A folder for compiled kernels that cannot be written is said at the start: every start will take as long as this one. */
+static void check_kernel_cache(k3_engine *engine)
+{
+    const char *folder = engine->config.kernel_cache;
+    *engine->cache_note = 0;
+    if (folder && engine->be->is_device && access(folder, W_OK | X_OK))
+        snprintf(engine->cache_note, sizeof engine->cache_note, "; compiled kernels are not kept: %.180s: %s", folder, strerror(errno));
+}
+
 static k3_status bring_up(k3_engine *engine, const char *name, const char *devices, k3_error *err)
 {
     const k3_config *c = &engine->config;
@@ -153,8 +190,9 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     engine->was_device = engine->be->is_device;
     if (*note)
         memcpy(engine->note, note, sizeof note);
+    check_kernel_cache(engine);
     int is_device = engine->be->is_device;
-    uint64_t available = k3_os_memory_available(), room = is_device ? device_room(engine) : available;
+    uint64_t available = k3_os_memory_available(&engine->guesses_memory), room = is_device ? device_room(engine) : available;
     choose(engine, c->ram && c->ram < room && !is_device ? c->ram : room);
     if (is_device)
         K3_TRY(check_device_room(engine, room, err));
@@ -181,6 +219,8 @@ static k3_status bring_up(k3_engine *engine, const char *name, const char *devic
     int spans = engine->chunk_rows < K3_MAX_SESSIONS_A_PASS ? engine->chunk_rows : K3_MAX_SESSIONS_A_PASS;
     K3_TRY(k3_forward_open(&engine->forward, engine->weights, engine->experts, engine->cache_type, engine->chunk_rows, spans, err));
     K3_TRY(k3_experts_load(engine->experts, k3_machine_reserved_bytes(engine), engine->budget.experts, c->progress, c->user, err));
+    if (c->lock)
+        lock_memory(engine);
     K3_TRY(use_counts(engine, err));
     /* What devices did to test their kernels is no work of the model's. */
     int n_tiers = 0, i_main = 0;
@@ -281,6 +321,19 @@ int k3_machine_recover(k3_engine *engine, k3_status *status, int in_pass, k3_err
     snprintf(why, sizeof why, "%.299s", err->text);
     *status = replace(engine, why, err);
     return *status == K3_OK;
+}
+
+void k3_machine_tell_growth(k3_engine *engine)
+{
+    uint64_t held = 0, planned = engine->budget.sessions;
+    for (size_t i = 0; i < engine->n_sessions; i++)
+        held += k3_state_bytes(engine->sessions[i]->state);
+    if (engine->be->is_device || held <= planned)
+        return;
+    snprintf(engine->notice, sizeof engine->notice,
+             "conversations hold %.6f GB of memory, the plan has %.6f for them: what is left to other programs is that much less",
+             (double)held * 1e-9, (double)planned * 1e-9);
+    engine->info.notice = engine->notice;
 }
 
 void k3_machine_trust(k3_engine *engine)

@@ -61,7 +61,9 @@ k3_status k3_machine_budget(k3_engine *engine, int is_device, uint64_t available
     p->facts = facts;
     if (!is_device)
         return make_budget(engine, err);
-    if (k3_budget_make(&engine->budget, &facts, NULL) != K3_OK) /* a device can do with the little that the CPU needs beside it */
-        engine->budget = (k3_budget){.n_slots = hp->top_k, .experts = facts.expert_slot * (uint64_t)hp->top_k};
+    /* A device can do with the little that the CPU needs beside it. */
+    uint64_t little = facts.expert_slot * (uint64_t)hp->top_k;
+    if (k3_budget_make(&engine->budget, &facts, NULL) != K3_OK)
+        engine->budget = (k3_budget){.available = available, .n_slots = hp->top_k, .experts = little, .peak = little};
     return K3_OK;
 }

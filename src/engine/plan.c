@@ -96,6 +96,8 @@ static void say_memory(k3_printer *p, const k3_forecast *f)
     if (b->available)
         say(p, "memory         %.3f GB is free, %.3f of it is left to other programs, %.3f may be used\n", gb(b->available), gb(b->reserve),
             gb(b->limit));
+    if (engine->guesses_memory)
+        say(p, "               %s\n", K3_GUESSED);
     if (b->is_clamped)
         say(p, "               %.3f GB was asked for, more than that\n", gb(engine->config.ram));
 }
@@ -195,7 +197,8 @@ static void say_json(k3_printer *p, const k3_forecast *f)
     int all = engine->be->is_device;
     say(p, "{\"backend\": \"%s\", \"trunk\": \"%s\", \"memory_free\": %llu, \"memory_reserve\": %llu, \"memory_limit\": %llu, ",
         all ? "device" : "cpu", k3_trunk_name(engine->trunk), (ull)b->available, (ull)b->reserve, (ull)b->limit);
-    say(p, "\"is_clamped\": %s, \"peak\": %llu, ", b->is_clamped ? "true" : "false", (ull)b->peak);
+    say(p, "\"memory_is_guessed\": %s, \"is_clamped\": %s, \"peak\": %llu, ", engine->guesses_memory ? "true" : "false",
+        b->is_clamped ? "true" : "false", (ull)b->peak);
     say(p, "\"trunk_bytes\": %llu, \"layers\": %d, \"layers_in_memory\": %d, \"head_in_memory\": %s, \"embedding_in_memory\": %s, ",
         (ull)f->trunk, engine->hp->n_layers, all ? engine->hp->n_layers : trunk->n_pinned, all || trunk->has_head ? "true" : "false",
         all || trunk->has_embed ? "true" : "false");

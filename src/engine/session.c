@@ -289,7 +289,11 @@ static k3_status keep_ids(k3_session *s, int64_t n, k3_error *err)
 
 static k3_status reserve_state(k3_session *s, const void *length, k3_error *err)
 {
-    return k3_state_reserve(s->state, *(const int64_t *)length, err);
+    int64_t before = s->state->capacity;
+    K3_TRY(k3_state_reserve(s->state, *(const int64_t *)length, err));
+    if (s->state->capacity != before)
+        k3_machine_tell_growth(s->engine);
+    return K3_OK;
 }
 
 /* Everything that can be wrong with a request is found here, before any state changes. */

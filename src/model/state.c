@@ -38,6 +38,22 @@ uint64_t k3_state_cache_row_bytes(const k3_state *state)
     return (uint64_t)(state->hp->kv_lora + state->hp->rope) * (state->cache_type == K3_BF16 ? 2 : 4);
 }
 
+/* Of the cache, in `n` layers of MLA. */
+static uint64_t cache_bytes(const k3_state *state, int64_t capacity, uint64_t n)
+{
+    return n * (uint64_t)capacity * k3_state_cache_row_bytes(state);
+}
+
+static uint64_t n_mla_of(const k3_hparams *hp)
+{
+    return (uint64_t)hp->n_layers - kda_index(hp, hp->n_layers);
+}
+
+uint64_t k3_state_bytes(const k3_state *state)
+{
+    return (state->fixed ? state->fixed->bytes : 0) + cache_bytes(state, state->capacity, n_mla_of(state->hp));
+}
+
 k3_ref k3_state_kda(const k3_state *state, int layer)
 {
     return (k3_ref){state->fixed, kda_index(state->hp, layer) * layer_bytes(state->hp)};
@@ -132,6 +148,26 @@ static k3_status grow_layer(k3_state *state, int layer, int64_t capacity, k3_err
     return K3_OK;
 }
 
+/* The host gives out memory that it does not have, and is busy with its disk afterwards instead of with the conversation. A device refuses
+ * what it has not. While a layer's cache grows, the old one is there too. */
+static k3_status check_room(const k3_state *state, int64_t *capacity, int64_t length, k3_error *err)
+{
+    k3_memory_info info = {0};
+    uint64_t n = n_mla_of(state->hp), kept = cache_bytes(state, state->capacity, n - (n > 0));
+    state->be->memory->info(state->be, &info);
+    if (state->be->is_device || cache_bytes(state, *capacity, n) - kept <= info.free)
+        return K3_OK;
+    *capacity = length;
+    if (cache_bytes(state, length, n) - kept <= info.free)
+        return K3_OK;
+    return k3_fail(
+        err, K3_E_NOMEM,
+        "a conversation of %lld tokens takes a cache of %.6f GB, it holds %.6f and %.6f are free; shorten it, or leave more of the "
+        "memory free with --ram",
+        (long long)length, (double)cache_bytes(state, length, n) * 1e-9, (double)cache_bytes(state, state->capacity, n) * 1e-9,
+        (double)info.free * 1e-9);
+}
+
 k3_status k3_state_reserve(k3_state *state, int64_t length, k3_error *err)
 {
     if (length <= state->capacity)
@@ -141,6 +177,7 @@ k3_status k3_state_reserve(k3_state *state, int64_t length, k3_error *err)
         capacity = 256;
     if (capacity > state->hp->context && length <= state->hp->context)
         capacity = state->hp->context;
+    K3_TRY(check_room(state, &capacity, length, err));
     for (int l = 0; l < state->hp->n_layers; l++)
         if (state->hp->is_mla[l])
             K3_TRY(grow_layer(state, l, capacity, err));

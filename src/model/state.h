@@ -23,10 +23,12 @@ void k3_state_close(k3_state *state);
 void k3_state_lose(k3_state *state);
 /* Back to the empty sequence; takes memory of this backend if there is none. */
 k3_status k3_state_restart(k3_state *state, k3_backend *be, k3_error *err);
-/* Room for `length` tokens; the cache at least doubles. Allocates, so it runs before a pass, never inside. */
+/* Room for `length` tokens; the cache at least doubles while there is memory for that. More than the host has free is K3_E_NOMEM with
+ * numbers, and nothing changes. Allocates, so it runs before a pass, never inside. */
 k3_status k3_state_reserve(k3_state *state, int64_t length, k3_error *err);
 
 uint64_t k3_state_fixed_bytes(const k3_hparams *hp);
+uint64_t k3_state_bytes(const k3_state *state);           /* that it holds */
 uint64_t k3_state_cache_row_bytes(const k3_state *state); /* one token, one MLA layer */
 
 typedef enum k3_window { K3_WINDOW_Q, K3_WINDOW_K, K3_WINDOW_V } k3_window;

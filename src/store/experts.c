@@ -656,7 +656,10 @@ k3_status k3_experts_promote(k3_experts *x, k3_error *err)
     int left = x->slots.n ? K3_PROMOTIONS : 0;
     for (int i = 0, slot; i < x->n_on_cpu && left; i++) {
         K3_TRY(bring(x, x->on_cpu[i], 0, &slot, err));
-        left -= slot >= 0;
+        if (slot < 0)
+            continue;
+        k3_stream_forget(x->stream, x->on_cpu[i]);
+        left--;
     }
     return K3_OK;
 }

@@ -504,6 +504,13 @@ k3_status k3_stream_next(k3_stream *s, const k3_expert **view, int *n, k3_error 
     return status;
 }
 
+void k3_stream_forget(k3_stream *s, int id)
+{
+    int item = item_of(s, s->layer, id);
+    if (k3_policy_find(s->policy, item) >= 0)
+        k3_policy_drop(s->policy, item);
+}
+
 /* ---- before the first layer ------------------------------------------------------------------------------------------- */
 
 k3_status k3_stream_remember(k3_stream *s, const k3_usage *of, const char *path, k3_error *err)

@@ -58,6 +58,8 @@ k3_status k3_stream_next(k3_stream *stream, const k3_expert **view, int *n, k3_e
 void k3_stream_guess(k3_stream *stream, int layer, const int32_t *ids, int n);
 /* There is something that a guess could bring. */
 int k3_stream_may_guess(const k3_stream *stream, int n_experts);
+/* An expert of the layer that was begun last, handed out and taken back: it is elsewhere now, and its slot is free. */
+void k3_stream_forget(k3_stream *stream, int id);
 
 /* Reads experts ids[n] of a layer into slots that are free, as many as there are at least, before anything is wanted; counts no use. */
 k3_status k3_stream_fill(k3_stream *stream, int layer, const int32_t *ids, int n, k3_error *err);

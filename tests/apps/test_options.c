@@ -102,6 +102,7 @@ static void help_goes_to_stdout_and_names_every_option_with_its_default(void **s
                                           "--backend NAME",
                                           "--threads N",
                                           "--trunk T",
+                                          "--lock",
                                           "--vram SIZE",
                                           "--expert-devices LIST",
                                           "--kernel-cache DIR",

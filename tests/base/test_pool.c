@@ -91,7 +91,7 @@ static void the_machine_has_cores_and_memory(void **state)
 {
     (void)state;
     assert_in_range(k3_os_cores(), 1, 4096);
-    assert_true(k3_os_memory_available() > (uint64_t)16 << 20);
+    assert_true(k3_os_memory_available(NULL) > (uint64_t)16 << 20);
 }
 
 static void reading_a_file_names_what_is_wrong(void **state)

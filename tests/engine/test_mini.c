@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -363,6 +364,138 @@ static void b16_a_text_that_cannot_fit_is_refused_before_it_is_encoded(void **st
     k3_engine_close(engine);
 }
 
+/* ---- saved sessions -------------------------------------------------------------------------------------------------------- */
+
+static void add_text(k3_tokens *ids, const k3_engine *engine, const char *text, size_t n)
+{
+    k3_error err;
+    if (k3_tokenize(engine, ids, text, n, &err) != K3_OK)
+        fail_msg("%s", err.text);
+}
+
+/* The bytes of all tokens, 0-terminated, malloc'd. */
+static char *bytes_of(const k3_engine *engine, const k3_tokens *ids)
+{
+    size_t n = 0, at = 0;
+    const char *bytes;
+    for (size_t i = 0; i < ids->n; at += n, i++)
+        assert_int_equal(k3_token_bytes(engine, &bytes, &n, ids->ids[i], NULL), K3_OK);
+    char *text = calloc(at + 1, 1);
+    assert_non_null(text);
+    for (size_t i = at = 0; i < ids->n; at += n, i++) {
+        assert_int_equal(k3_token_bytes(engine, &bytes, &n, ids->ids[i], NULL), K3_OK);
+        memcpy(text + at, bytes, n);
+    }
+    return text;
+}
+
+/* Brings a session to these ids; how many were computed for it. */
+static size_t follow(k3_session *session, const k3_tokens *ids)
+{
+    k3_error err;
+    const int32_t *held = k3_session_ids(session);
+    int64_t same = 0, length = k3_session_length(session);
+    while (same < length && (size_t)same < ids->n && held[same] == ids->ids[same])
+        same++;
+    if (same < length)
+        assert_int_equal(k3_session_rewind(session, same, &err), K3_OK);
+    size_t from = (size_t)k3_session_length(session);
+    if (from < ids->n && k3_session_append(session, ids->ids + from, ids->n - from, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    return ids->n - from;
+}
+
+/* Rows of all passes so far. */
+static unsigned long long rows_of(k3_engine *engine)
+{
+    char text[16384];
+    unsigned long long passes, rows = 0;
+    k3_engine_stats(engine, text, sizeof text, 0);
+    if (sscanf(text, "%llu passes of %llu rows", &passes, &rows) != 2)
+        assert_null(strstr(text, " passes of "));
+    return rows;
+}
+
+static k3_session *load(k3_engine *engine, const char *path)
+{
+    k3_session *session;
+    k3_error err;
+    if (k3_session_open(&session, engine, &err) != K3_OK || k3_session_load(session, path, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    return session;
+}
+
+/* Case G16: a file that spells the names of control tokens is saved by its ids. The same file computes nothing when the engine is opened
+ * again; ids that spell the same text, one of them a control token, share no more than what comes before it. */
+static void g16_a_saved_session_is_found_by_its_ids(void **state)
+{
+    (void)state;
+    static const char before[] = "static const char *const ends[] = {\"", after[] = "\", \"[EOS]\"}; /* <|open|>think<|sep|> */\n";
+    char path[] = "/tmp/k3-saved-XXXXXX", source[256];
+    const char *name;
+    size_t n_name;
+    k3_error err;
+    k3_session *session;
+    k3_tokens first = {0}, again = {0}, twin = {0};
+    close(mkstemp(path));
+    k3_engine *engine = open_engine(&(k3_config){.backend = "cpu"});
+    size_t logits_bytes = (size_t)k3_engine_info(engine)->vocab_size * sizeof(float);
+    float *saved = malloc(logits_bytes), *fresh = malloc(logits_bytes);
+    int32_t control = k3_engine_info(engine)->eos_id;
+    assert_int_equal(k3_token_bytes(engine, &name, &n_name, control, NULL), K3_OK);
+    snprintf(source, sizeof source, "%s%.*s%s", before, (int)n_name, name, after);
+    add_text(&first, engine, source, strlen(source));
+    for (size_t i = 0; i < first.n; i++)
+        assert_false(k3_token_is_special(engine, first.ids[i]));
+    assert_int_equal(k3_session_open(&session, engine, &err), K3_OK);
+    assert_int_equal(follow(session, &first), first.n);
+    assert_int_equal(rows_of(engine), first.n);
+    memcpy(saved, k3_session_logits(session), logits_bytes);
+    if (k3_session_save(session, path, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    k3_session_close(session);
+
+    add_text(&twin, engine, before, strlen(before));
+    size_t n_before = twin.n;
+    twin.ids = realloc(twin.ids, (twin.n + 1) * sizeof *twin.ids);
+    assert_non_null(twin.ids);
+    twin.ids[twin.n++] = control;
+    twin.capacity = twin.n;
+    add_text(&twin, engine, after, strlen(after));
+    char *text = bytes_of(engine, &first), *twin_text = bytes_of(engine, &twin);
+    assert_string_equal(text, source);
+    assert_string_equal(twin_text, source);
+    assert_true(n_before < first.n && (first.n != twin.n || memcmp(first.ids, twin.ids, first.n * sizeof *first.ids) != 0));
+    assert_int_equal(k3_session_open(&session, engine, &err), K3_OK);
+    assert_int_equal(follow(session, &twin), twin.n);
+    memcpy(fresh, k3_session_logits(session), logits_bytes);
+    assert_memory_not_equal(fresh, saved, logits_bytes);
+    k3_session_close(session);
+    k3_engine_close(engine);
+
+    engine = open_engine(&(k3_config){.backend = "cpu"});
+    session = load(engine, path);
+    add_text(&again, engine, source, strlen(source));
+    assert_int_equal(follow(session, &again), 0);
+    assert_int_equal(rows_of(engine), 0);
+    assert_memory_equal(k3_session_logits(session), saved, logits_bytes);
+    k3_session_close(session);
+    session = load(engine, path);
+    assert_int_equal(follow(session, &twin), twin.n);
+    assert_int_equal(rows_of(engine), twin.n);
+    assert_memory_equal(k3_session_logits(session), fresh, logits_bytes);
+    k3_session_close(session);
+    k3_engine_close(engine);
+    unlink(path);
+    k3_tokens_free(&first);
+    k3_tokens_free(&again);
+    k3_tokens_free(&twin);
+    free(text);
+    free(twin_text);
+    free(saved);
+    free(fresh);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +505,7 @@ int main(void)
         cmocka_unit_test(c46_d06_every_level_decodes_the_same_64_tokens),
         cmocka_unit_test(c45_an_answer_made_again_computes_no_prompt),
         cmocka_unit_test(b16_a_text_that_cannot_fit_is_refused_before_it_is_encoded),
+        cmocka_unit_test(g16_a_saved_session_is_found_by_its_ids),
         cmocka_unit_test(c20_the_second_turn_begins_with_the_ids_of_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

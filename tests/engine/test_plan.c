@@ -186,7 +186,7 @@ static void F16_more_than_there_is_is_said_and_not_taken(void **state)
     (void)state;
     k3_config config = plain;
     char asked[64];
-    config.ram = 2 * k3_os_memory_available();
+    config.ram = 2 * k3_os_memory_available(NULL);
     snprintf(asked, sizeof asked, "(%.2f was asked for, more than is free)", (double)config.ram * 1e-9);
     k3_engine *engine = open_with(config);
     assert_true(engine->budget.limit < config.ram / 2 + ((uint64_t)1 << 30));

@@ -109,26 +109,78 @@ static void one_wait_a_layer_when_some_are_not(void **state)
     k3_engine_close(engine);
 }
 
+static void one_by_one(k3_engine *engine, int n)
+{
+    k3_session *session;
+    k3_error err;
+    run_must(k3_session_open(&session, engine, &err), &err);
+    for (int i = 0; i < n; i++) {
+        int32_t id = (i * 37 + 11) % TINY_VOCAB;
+        run_must(k3_session_append(session, &id, 1, &err), &err);
+    }
+    k3_session_close(session);
+}
+
 /* Case H27: the tier fills from what the CPU computes, and after 200 tokens more than nine tenths of it are in use. */
 static void the_tier_fills(void **state)
 {
     (void)state;
-    k3_error err;
     run_measure(plain);
     posing.budget[0] = run_budget(RUN_EXPERTS * 3 / 4);
     k3_engine *engine = run_open(&plain);
-    k3_session *session;
-    run_must(k3_session_open(&session, engine, &err), &err);
-    for (int i = 0; i < 200; i++) {
-        int32_t id = (i * 37 + 11) % TINY_VOCAB;
-        run_must(k3_session_append(session, &id, 1, &err), &err);
-    }
+    one_by_one(engine, 200);
     int n, n_slots;
     resident(engine, &n, &n_slots);
     assert_int_equal(n_slots, RUN_EXPERTS * 3 / 4);
     assert_true(n * 10 > n_slots * 9);
-    k3_session_close(session);
     k3_engine_close(engine);
+}
+
+/* Slots of the host's memory that hold an expert. */
+static int used_on_host(const k3_engine *engine)
+{
+    char text[4096];
+    int n = 0;
+    k3_experts_report(engine->experts, text, sizeof text, 0);
+    const char *line = strstr(text, "experts in memory: ");
+    return line && sscanf(line, "experts in memory: %d of", &n) == 1 ? n : 0;
+}
+
+/* Case F07: a device that has more room than the host allows. What the device has takes no memory of the host's. */
+static void F07_the_host_keeps_no_copy_of_what_the_device_has(void **state)
+{
+    (void)state;
+    tiny_run got;
+    k3_error err;
+    k3_config config = plain;
+    run_measure(plain);
+    posing.budget[0] = run_budget(RUN_EXPERTS);
+    k3_engine *engine = run_open(&plain);
+    uint64_t slot = k3_stream_slot_bytes(engine->ckpt);
+    k3_engine_close(engine);
+    /* Some hosts have nothing, a few experts, or all of them; the devices all, or most. */
+    static const int rooms[][2] = {{0, RUN_EXPERTS}, {3, RUN_EXPERTS}, {3, RUN_EXPERTS * 3 / 4}, {RUN_EXPERTS, RUN_EXPERTS / 2}};
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+        int n, n_slots, on_host = rooms[i][0], on_device = rooms[i][1];
+        posing_reset();
+        posing.budget[0] = run_budget(on_device);
+        config.ram = on_host ? slot * (uint64_t)on_host + slot / 2 : 1;
+        engine = run_open(&config);
+        resident(engine, &n, &n_slots);
+        assert_int_equal(n_slots, on_device);
+        if (on_host) {
+            assert_int_equal(engine->budget.n_slots, on_host);
+            assert_true(engine->budget.peak <= config.ram && config.ram < run_budget(on_device));
+        }
+        one_by_one(engine, 200);
+        resident(engine, &n, &n_slots);
+        assert_true(used_on_host(engine) <= (on_device < RUN_EXPERTS ? on_host : 0));
+        assert_true(n + used_on_host(engine) <= RUN_EXPERTS);
+        assert_true(n * 10 > on_device * 9);
+        run_must(run_greedy(&got, engine, &err), &err);
+        run_check(&got, run_on_cpu(0));
+        k3_engine_close(engine);
+    }
 }
 
 static unsigned long long pairs_on(const char *stats, const char *name, int nth)
@@ -299,6 +351,7 @@ int main(void)
         cmocka_unit_test(slots_are_made_in_smaller_pieces_where_large_ones_are_refused),
         cmocka_unit_test(one_wait_a_layer_when_some_are_not),
         cmocka_unit_test(the_tier_fills),
+        cmocka_unit_test(F07_the_host_keeps_no_copy_of_what_the_device_has),
         cmocka_unit_test(statistics_count_pairs_by_tier),
         cmocka_unit_test(further_devices_hold_experts),
         cmocka_unit_test(vulkan_gives_the_same_tokens_on_every_budget),

@@ -106,6 +106,19 @@ static void F02_F16_an_explicit_size_beyond_what_there_is_is_clamped(void **stat
     assert_true(b.limit == 32 * GB && b.peak > 31 * GB);
 }
 
+/* Case F04: 0 bytes are no memory, not a wish for the smallest cache. */
+static void F04_no_free_memory_is_an_error(void **state)
+{
+    (void)state;
+    for (uint64_t ram = 0; ram <= 64 * GB; ram += 32 * GB) {
+        k3_budget b;
+        k3_error err;
+        k3_budget_facts facts = facts_of(0, ram);
+        assert_int_equal(k3_budget_make(&b, &facts, &err), K3_E_NOMEM);
+        assert_non_null(strstr(err.text, "0.000 GB of memory may be used and at least "));
+    }
+}
+
 static void F12_nothing_takes_what_is_left_to_other_programs(void **state)
 {
     (void)state;
@@ -314,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(F01_what_is_free_is_used_without_being_asked),
         cmocka_unit_test(F02_F16_an_explicit_size_beyond_what_there_is_is_clamped),
+        cmocka_unit_test(F04_no_free_memory_is_an_error),
         cmocka_unit_test(F12_nothing_takes_what_is_left_to_other_programs),
         cmocka_unit_test(F19_any_budget_above_the_minimum_plans),
         cmocka_unit_test(F19_below_the_minimum_the_error_has_the_parts),

@@ -2,6 +2,7 @@
 
 #include "base/os.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,6 +158,8 @@ static k3_buf *memory_alloc(k3_backend *be, uint64_t bytes, const char *what)
                     (unsigned long long)bytes);
         return NULL;
     }
+    if (kind == K3_FROM_PAGES)
+        k3_pool_spread(cpu->pool, host, (size_t)bytes);
     return keep(cpu, buf, host, bytes, kind);
 }
 
@@ -174,6 +177,7 @@ static k3_buf *memory_view(k3_backend *be, void *host, uint64_t bytes)
 static k3_buf *memory_wrap(k3_backend *be, void *host, uint64_t bytes, const char *what)
 {
     k3_buf *buf = memory_view(be, host, bytes);
+    k3_pool_spread(k3_cpu_of(be)->pool, host, (size_t)bytes);
     if (!buf)
         k3_cpu_fail(k3_cpu_of(be), K3_E_NOMEM, "%s: the system has no memory left", what);
     return buf;
@@ -232,12 +236,36 @@ static void memory_copy(k3_backend *be, k3_ref dst, k3_ref src, uint64_t bytes)
 static void memory_info(k3_backend *be, k3_memory_info *info)
 {
     *info = k3_cpu_of(be)->info;
-    info->free = k3_os_memory_available();
+    info->free = k3_os_memory_available(NULL);
 }
 
 static void memory_set_budget(k3_backend *be, uint64_t bytes)
 {
     k3_cpu_of(be)->info.budget = bytes;
+}
+
+static int lock_pages(const void *at, size_t bytes)
+{
+#ifdef MLOCK_ONFAULT
+    /* Slots are taken as they are used: the rest of them is not brought in for this. */
+    if (!mlock2(at, bytes, MLOCK_ONFAULT))
+        return 0;
+    if (errno != ENOSYS)
+        return errno;
+#endif
+    return mlock(at, bytes) ? errno : 0;
+}
+
+static int memory_lock(k3_backend *be, uint64_t *locked, uint64_t *bytes)
+{
+    int refused = 0;
+    *locked = *bytes = 0;
+    for (const k3_cpu_buf *buf = k3_cpu_of(be)->buffers; buf; buf = buf->next) {
+        *bytes += buf->base.bytes;
+        refused = refused ? refused : lock_pages(buf->base.host, (size_t)buf->base.bytes);
+        *locked += refused ? 0 : buf->base.bytes;
+    }
+    return refused;
 }
 
 /* Which allocation the system drops first is its own business. */
@@ -266,6 +294,7 @@ static const k3_memory_ops memory_ops = {
     .info = memory_info,
     .set_budget = memory_set_budget,
     .set_priority = memory_set_priority,
+    .lock = memory_lock,
 };
 
 /* ---- the backend -------------------------------------------------------------------------------------- */

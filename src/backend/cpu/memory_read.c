@@ -45,7 +45,7 @@ double k3_cpu_memory_rate(int threads)
         level--;
     k3_cpu_kernels_get(&k, (k3_cpu_level)level, 0);
     /* Far beyond any cache, but a small part of what is free. */
-    uint64_t bytes = (uint64_t)1 << 30, available = k3_os_memory_available();
+    uint64_t bytes = (uint64_t)1 << 30, available = k3_os_memory_available(NULL);
     while (bytes > available / 4 && bytes > (uint64_t)64 << 20)
         bytes /= 2;
     unsigned char *data = malloc(bytes);

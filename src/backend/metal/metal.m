@@ -24,7 +24,7 @@ static uint64_t room_in(const k3_mt *mt)
 static uint64_t free_bytes(k3_gpu *gpu, uint64_t *total)
 {
     const k3_mt *mt = k3_mt_of(gpu);
-    uint64_t room = room_in(mt), host = k3_os_memory_available();
+    uint64_t room = room_in(mt), host = k3_os_memory_available(NULL);
     *total = [mt->device recommendedMaxWorkingSetSize];
     return room < host ? room : host;
 }

@@ -1,0 +1,63 @@
+#include "base/cgroup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ROOT "/sys/fs/cgroup"
+
+int k3_cgroup_path(char *out, size_t size, const char *controller)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (!file)
+        return 0;
+    char line[1024];
+    int found = 0;
+    while (!found && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        char *names = strchr(line, ':');
+        char *path = names ? strchr(names + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = 0;
+        names++;
+        if (!controller && *names == 0)
+            found = snprintf(out, size, ROOT "%s", path) < (int)size;
+        if (controller && strstr(names, controller))
+            found = snprintf(out, size, ROOT "/%s%s", controller, path) < (int)size;
+    }
+    fclose(file);
+    return found;
+}
+
+int k3_cgroup_up(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash || strlen(path) <= strlen(ROOT))
+        return 0;
+    *slash = 0;
+    return 1;
+}
+
+int k3_cgroup_number(long long *out, const char *path, const char *name)
+{
+    char full[1400];
+    snprintf(full, sizeof full, "%s/%s", path, name);
+    FILE *file = fopen(full, "re");
+    if (!file)
+        return 0;
+    int found = fscanf(file, "%lld", out) == 1;
+    fclose(file);
+    return found;
+}
+
+int k3_cgroup_nearest(long long *out, const char *controller, const char *name)
+{
+    char path[1200];
+    if (!k3_cgroup_path(path, sizeof path, controller))
+        return 0;
+    do {
+        if (k3_cgroup_number(out, path, name))
+            return 1;
+    } while (k3_cgroup_up(path));
+    return 0;
+}
