@@ -234,24 +234,32 @@ static k3_status start_read(k3_stream *s, int slot, int layer, int id, int seat,
     return K3_OK;
 }
 
-/* What was handed out, and computed, makes room if nothing else does. */
-static int make_room(k3_stream *s)
+/* What the step holds makes room if nothing else does: what was handed out, and computed; for what is wanted, what is kept for the next
+ * layer as well. */
+static int make_room(k3_stream *s, int is_wanted)
 {
     for (int i = 0; i < s->n_seats; i++)
         if (s->seats[i].state == SEAT_DONE && k3_policy_find(s->policy, item_of(s, s->layer, s->seats[i].id)) >= 0) {
             k3_policy_drop(s->policy, item_of(s, s->layer, s->seats[i].id));
             return 1;
         }
+    for (int slot = 0; slot < s->n_slots && is_wanted; slot++) {
+        int item = k3_policy_item(s->policy, slot);
+        if (item >= 0 && item / s->hp->n_experts != s->layer && !s->arrivals[slot].n_missing) {
+            k3_policy_drop(s->policy, item);
+            return 1;
+        }
+    }
     return 0;
 }
 
 /* -1: what the layer at hand wants, and guesses on their way, hold every slot. */
-static int take_slot(k3_stream *s, int item)
+static int take_slot(k3_stream *s, int item, int is_wanted)
 {
     int slot;
     do
         slot = k3_policy_take(s->policy, item, 1);
-    while (slot < 0 && make_room(s));
+    while (slot < 0 && make_room(s, is_wanted));
     return slot;
 }
 
@@ -264,7 +272,7 @@ static void start_guesses(k3_stream *s)
         int id = s->guesses[s->next_guess], item = item_of(s, s->guess_layer, id);
         if (k3_policy_find(s->policy, item) >= 0)
             continue;
-        int slot = take_slot(s, item);
+        int slot = take_slot(s, item, 0);
         if (slot < 0)
             return;
         (void)start_read(s, slot, s->guess_layer, id, NOBODY, NULL);
@@ -277,7 +285,7 @@ static k3_status start_reads(k3_stream *s, k3_error *err)
         k3_seat *seat = &s->seats[s->next_queued];
         if (seat->state != SEAT_QUEUED)
             continue;
-        seat->slot = take_slot(s, item_of(s, s->layer, seat->id));
+        seat->slot = take_slot(s, item_of(s, s->layer, seat->id), 1);
         if (seat->slot < 0)
             return K3_OK; /* until one of those that hold them is computed */
         K3_TRY(start_read(s, seat->slot, s->layer, seat->id, s->next_queued, err));
@@ -377,16 +385,6 @@ int k3_stream_may_guess(const k3_stream *s, int n_experts)
     return s->n_slots > 1 && k3_policy_used(s->policy) < n_experts;
 }
 
-void k3_stream_guess(k3_stream *s, int layer, const int32_t *ids, int n)
-{
-    s->guess_layer = layer;
-    s->n_guesses = n;
-    s->next_guess = 0;
-    memcpy(s->guesses, ids, (size_t)n * sizeof *ids);
-    if (s->next_queued == s->n_seats)
-        start_guesses(s);
-}
-
 /* The layer that was guessed has chosen: how good the guess was. */
 static void judge_guess(k3_stream *s, int layer, const int32_t *ids, int n)
 {
@@ -414,6 +412,18 @@ static k3_status end_guesses(k3_stream *s, k3_error *err)
             a->is_ahead = 0;
     }
     return K3_OK;
+}
+
+void k3_stream_guess(k3_stream *s, int layer, const int32_t *ids, int n)
+{
+    if (s->n_guesses) /* the layer that they were for had nothing to read here */
+        (void)end_guesses(s, NULL);
+    s->guess_layer = layer;
+    s->n_guesses = n;
+    s->next_guess = 0;
+    memcpy(s->guesses, ids, (size_t)n * sizeof *ids);
+    if (s->next_queued == s->n_seats)
+        start_guesses(s);
 }
 
 /* ---- a layer -------------------------------------------------------------------------------------------------------- */
@@ -491,9 +501,9 @@ k3_status k3_stream_next(k3_stream *s, const k3_expert **view, int *n, k3_error 
 {
     *n = 0;
     take_back(s, view);
-    k3_status status = start_reads(s, err);
+    k3_status status = collect(s, 0, err);
     if (status == K3_OK)
-        status = collect(s, 0, err);
+        status = start_reads(s, err);
     while (status == K3_OK && !(*n = hand_out(s, view)) && is_reading(s)) {
         status = collect(s, 1, err);
         if (status == K3_OK)

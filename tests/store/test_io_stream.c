@@ -1,4 +1,5 @@
 /* Experts read into slots of the host's memory: what is handed out, how often the drive is asked, and what a drive that fails leaves. */
+#include "faults/io/io_faults.h"
 #include "store/stream.h"
 #include "support/tiny_checkpoint.h"
 
@@ -48,19 +49,12 @@ static void check_expert(const k3_expert *e, int layer, int id)
     check_tensor(e->w3.scale, K3_R_W3_SCALE, layer, id);
 }
 
-static void layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots);
-
-/* Each wanted expert is handed out once, with its bytes; at most n_slots at a time. The layer after it is expected to want guess[n_guess].
- */
-static void guessed_layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots, const int32_t *guess, int n_guess)
+/* Each wanted expert is handed out once, with its bytes; at most n_slots at a time. */
+static void layer_goes_on(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots)
 {
     const k3_expert *view[TINY_EXPERTS] = {NULL};
     int seen[TINY_EXPERTS] = {0}, here;
     k3_error err;
-    if (k3_stream_begin(stream, at, ids, n, &err) != K3_OK)
-        fail_msg("%s", err.text);
-    if (n_guess)
-        k3_stream_guess(stream, at + 1, guess, n_guess);
     do {
         if (k3_stream_next(stream, view, &here, &err) != K3_OK)
             fail_msg("%s", err.text);
@@ -76,6 +70,17 @@ static void guessed_layer(k3_stream *stream, int at, const int32_t *ids, int n, 
     } while (here);
     for (int i = 0; i < n; i++)
         assert_int_equal(seen[ids[i]], 1);
+}
+
+/* The layer after it is expected to want guess[n_guess]. */
+static void guessed_layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots, const int32_t *guess, int n_guess)
+{
+    k3_error err;
+    if (k3_stream_begin(stream, at, ids, n, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    if (n_guess)
+        k3_stream_guess(stream, at + 1, guess, n_guess);
+    layer_goes_on(stream, at, ids, n, n_slots);
 }
 
 static void layer(k3_stream *stream, int at, const int32_t *ids, int n, int n_slots)
@@ -290,6 +295,71 @@ static void a_guess_that_fails_is_told_to_who_wants_it(void **state)
     close(fd);
 }
 
+/* The six tensors of each expert in six files. */
+static void tear(tiny_checkpoint *tiny)
+{
+    static const char *const ends[] = {".w1.weight_packed", ".w1.weight_scale",  ".w2.weight_packed",
+                                       ".w2.weight_scale",  ".w3.weight_packed", ".w3.weight_scale"};
+    for (size_t i = 0; i < tiny->n_tensors; i++)
+        for (int k = 0; k < 6; k++) {
+            const char *name = tiny->tensors[i].name, *end = strstr(name, ends[k]);
+            if (strstr(name, ".experts.") && end && !end[strlen(ends[k])])
+                tiny->tensors[i].shard = k;
+        }
+}
+
+/* A layer that has all it wants, while the drive holds everything up. */
+static void pass_by(k3_stream *stream, int at, const int32_t *ids, int n, const int32_t *guess, int n_guess)
+{
+    const k3_expert *view[TINY_EXPERTS] = {NULL};
+    int here;
+    assert_int_equal(k3_stream_begin(stream, at, ids, n, NULL), K3_OK);
+    if (n_guess)
+        k3_stream_guess(stream, at + 1, guess, n_guess);
+    assert_int_equal(k3_stream_next(stream, view, &here, NULL), K3_OK);
+    assert_int_equal(here, n);
+    assert_int_equal(k3_stream_next(stream, view, &here, NULL), K3_OK);
+    assert_int_equal(here, 0);
+}
+
+/* An expert that was read ahead in part, and taken back, is read again as a whole by a layer that wants it before the parts in flight have
+ * come. */
+static void what_was_taken_back_in_part_is_read_again(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {2}, next[] = {6}, other[] = {5};
+    k3_ckpt *kept = ckpt;
+    k3_error err;
+    char *torn = tiny_folder();
+    tiny_checkpoint *tiny = tiny_new(6);
+    tear(tiny);
+    tiny_write(tiny, torn);
+    tiny_free(tiny);
+    if (k3_ckpt_open(&ckpt, torn, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    for (int n_slots = 3; n_slots <= 5; n_slots++) {
+        k3_stream *stream = open_stream(n_slots);
+        k3_stream_stat stat;
+        layer(stream, LAYER, ids, 1, n_slots);
+        layer(stream, LAYER + 1, other, 1, n_slots);
+        k3_io_faults("hold=1", 0);
+        pass_by(stream, LAYER, ids, 1, next, 1);
+        while (k3_io_faults_count("reads") < 4) /* pieces of guesses that start at once; two parts wait */
+            usleep(100);
+        pass_by(stream, LAYER + 1, other, 1, NULL, 0);
+        assert_int_equal(k3_stream_begin(stream, LAYER + 1, next, 1, &err), K3_OK);
+        k3_io_faults("", 1);
+        layer_goes_on(stream, LAYER + 1, next, 1, n_slots);
+        k3_stream_stats(stream, &stat, 0);
+        assert_int_equal(stat.ahead, 0);
+        assert_int_equal(stat.wanted - stat.hits, 3);
+        k3_stream_close(stream);
+    }
+    k3_ckpt_close(ckpt);
+    ckpt = kept;
+    tiny_remove_folder(torn);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -323,6 +393,7 @@ int main(void)
         cmocka_unit_test(any_guess_will_do),
         cmocka_unit_test(guesses_leave_half_of_the_slots),
         cmocka_unit_test(a_guess_that_fails_is_told_to_who_wants_it),
+        cmocka_unit_test(what_was_taken_back_in_part_is_read_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
