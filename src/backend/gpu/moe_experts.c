@@ -198,12 +198,12 @@ static void step_by_pair(const moe_call *c, struct k3_moe_gemv_args *args, int d
     if (!moe->host_ids)
         args->ids = k3_gpu_read(c->gpu, moe->ids, 4 * c->n_pairs);
     read_experts(c);
-    /* A full device, of which a lane has two rows of weights. */
-    uint32_t threads = 1024, units = args->cols / 32, team = team_of(units);
-    uint64_t lanes = (uint64_t)args->n_pairs * args->rows * team / (down ? 2 : 1);
+    /* A full device. In f16 a lane has four rows of weights, which want more registers than 1024 lanes a core would have; else two. */
+    uint32_t most = limits->f16 ? 640 : 1024, threads = most, units = args->cols / 32, team = team_of(units);
+    uint64_t lanes = (uint64_t)args->n_pairs * args->rows * team / ((limits->f16 ? 2 : 1) * (down ? 2 : 1));
     while (threads > 64 && (threads > limits->invocations || lanes < (uint64_t)threads * limits->cores))
-        threads /= 2;
-    uint64_t groups = k3_gpu_groups(lanes, threads), at_once = (uint64_t)limits->cores * (1024 / threads);
+        threads = threads > 512 ? 512 : threads / 2;
+    uint64_t groups = k3_gpu_groups(lanes, threads), at_once = (uint64_t)limits->cores * (most / threads);
     uint32_t spec[] = {(uint32_t)c->aligned, (uint32_t)down, threads, units, team};
     k3_gpu_shader shader = limits->f16 ? K3_GPU_SHADER_moe_experts_f16 : K3_GPU_SHADER_moe_experts;
     k3_gpu_dispatch(c->gpu, shader, spec, 5, args, sizeof *args, groups < at_once ? groups : at_once, 1, 1);

@@ -1,9 +1,9 @@
 /* The experts of a few rows, pair by pair, in two steps: y = situ(W1 x, W3 x) and, with DOWN, y = W2 x (specification 3.6, 3.7).
  *
- * One large workgroup a core goes through its share of all pairs' rows, pair after pair. A team of lanes takes two rows of weights at once:
- * one of W1 with the same one of W3, or two of W2. A lane loads a unit of each, 32 codes in 16 bytes, before it computes with the ones that
- * it has, also across the ends of rows. x of two pairs lies in shared memory. With K3_HALF it lies there as f16, each unit divided by a
- * power of two, and products of 16 columns are summed in f16: half the instructions. A row's sum is that of its lanes. */
+ * One large workgroup a core goes through its share of all pairs' rows, pair after pair. A team of lanes takes ROWS rows of weights at
+ * once: half of them of W1 with the same ones of W3, or all of W2. A lane loads a unit of each, 32 codes in 16 bytes, before it computes
+ * with the ones that it has, also across the ends of rows. x of two pairs lies in shared memory. With K3_HALF it lies there as f16, each
+ * unit divided by a power of two, and products of 16 columns are summed in f16: half the instructions. A row's sum is that of its lanes. */
 #ifndef K3_MOE_EXPERTS_GLSL
 #define K3_MOE_EXPERTS_GLSL
 
@@ -20,10 +20,20 @@ layout(push_constant, std430) uniform Push
     k3_moe_gemv_args a;
 };
 
+/* With four, what is done once a unit of x or a place counts for twice as many products; the codes of more want more registers. */
+#ifdef K3_HALF
+#define ROWS 4
+#define rows_t vec4
+#else
+#define ROWS 2
+#define rows_t vec2
+#endif
+
+const bool FULL_WORDS = UNITS % 4u == 0u; /* a row's scales are whole words */
 const uint SLOTS = 2; /* pairs at once, whose x lies in shared memory */
 const uint MOST_UNITS = 113; /* MOST_COLS of moe_experts.c: shared arrays are not sized by constants of a specialization */
 shared uint pairs[SLOTS];
-shared uint64_t tensors[SLOTS * 4]; /* near codes and scales, far ones: W1 and W3, or W2 and W2; 0 without an expert */
+shared uint64_t tensors[SLOTS * 4]; /* codes and scales of W1 and of W3, or of W2 twice; 0 without an expert */
 
 /* ---- x --------------------------------------------------------------------------------------------------- */
 
@@ -78,7 +88,14 @@ void stage_x(uint slot, uint pair)
 
 /* ---- products -------------------------------------------------------------------------------------------- */
 
-/* The products of unit u of x with both, without scales. */
+/* A unit of each row as it comes from memory: nothing is computed from it before it is used, a step later. */
+struct unit {
+    uvec4 codes[ROWS];
+    uint scales[ROWS]; /* the words around their bytes */
+    uint at;           /* with FULL_WORDS, of the bytes in those words; else the first row's place among its tensor's units */
+};
+
+/* The products of unit u of x with all rows, without scales. */
 #ifdef K3_HALF
 f16vec2 products(uvec4 x, uint codes, f16vec2 sum)
 {
@@ -88,14 +105,15 @@ f16vec2 products(uvec4 x, uint codes, f16vec2 sum)
     return sum;
 }
 
-vec2 add_unit(uvec4 n, uvec4 f, uint u)
+rows_t add_unit(uvec4 codes[ROWS], uint u)
 {
-    vec2 sum = vec2(0.0);
+    rows_t sum = rows_t(0.0);
     [[unroll]] for (uint w = 0; w < 4u; w += 2u) {
         uvec4 x0 = x_tile[u * PITCH + w], x1 = x_tile[u * PITCH + w + 1u];
-        f16vec2 p = products(x1, n[w + 1u], products(x0, n[w], f16vec2(0.0)));
-        f16vec2 q = products(x1, f[w + 1u], products(x0, f[w], f16vec2(0.0)));
-        sum += vec2(p.x, q.x) + vec2(p.y, q.y);
+        [[unroll]] for (uint r = 0; r < ROWS; r++) {
+            f16vec2 p = products(x1, codes[r][w + 1u], products(x0, codes[r][w], f16vec2(0.0)));
+            sum[r] += float(p.x) + float(p.y);
+        }
     }
     return sum * x_unit[u];
 }
@@ -111,12 +129,13 @@ float products(vec4 x0, vec4 x1, uint codes, float sum)
     return sum;
 }
 
-vec2 add_unit(uvec4 n, uvec4 f, uint u)
+rows_t add_unit(uvec4 codes[ROWS], uint u)
 {
-    vec2 sum = vec2(0.0);
+    rows_t sum = rows_t(0.0);
     [[unroll]] for (uint w = 0; w < 4u; w++) {
         vec4 x0 = x_tile[u * PITCH + 2u * w], x1 = x_tile[u * PITCH + 2u * w + 1u];
-        sum = vec2(products(x0, x1, n[w], sum.x), products(x0, x1, f[w], sum.y));
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
+            sum[r] = products(x0, x1, codes[r][w], sum[r]);
     }
     return sum * K3_E2M1_UNIT;
 }
@@ -124,59 +143,62 @@ vec2 add_unit(uvec4 n, uvec4 f, uint u)
 
 /* ---- rows ------------------------------------------------------------------------------------------------ */
 
-uint team_size, team, lane, block_rows; /* rows of y that a subgroup makes at once */
+const uint TEAM_ROWS = DOWN != 0u ? ROWS : ROWS / 2; /* of y */
+uint team_size, team, lane, block_rows;              /* rows of y that a subgroup makes at once */
 
-/* Where a lane loads its next units from. */
+/* Where a lane loads its next units from: addresses of tensors as in `tensors`, and a unit of the first row. */
 struct place {
-    uint64_t near, near_scale, far, far_scale; /* codes, and the words around the scales' bytes */
-    uint near_shift, far_shift;
+    uint64_t near, near_scale, far, far_scale;
+    uint at;
 };
 
 /* Of a block that begins at that row; rows past the end compute something. */
 place place_of(uint slot, uint row)
 {
-    row += DOWN != 0u ? 2u * team : team;
-    uint i = (row < a.rows ? row : 0u) * UNITS + min(lane, UNITS - 1u), j = DOWN != 0u ? i + UNITS : i;
-    return place(tensors[4u * slot] + 16ul * i, tensors[4u * slot + 1u] + i / 4u * 4u, tensors[4u * slot + 2u] + 16ul * j,
-                 tensors[4u * slot + 3u] + j / 4u * 4u, i % 4u * 8u, j % 4u * 8u);
+    row += TEAM_ROWS * team;
+    uint at = (row < a.rows ? row : 0u) * UNITS + min(lane, UNITS - 1u);
+    return place(tensors[4u * slot], tensors[4u * slot + 1u], tensors[4u * slot + 2u], tensors[4u * slot + 3u], at);
 }
 
-/* A unit of both rows as it comes from memory: nothing is computed from it before it is used, a step later. */
-struct unit {
-    uvec4 near, far;
-    uint near_scale, far_scale;
-};
+/* Row r is that many units behind the first of its tensor's. */
+uint behind(uint r)
+{
+    return r % TEAM_ROWS * UNITS;
+}
 
 unit fetch(place p)
 {
     unit u;
-    u.near = k3_code_block(p.near, 0u);
-    u.near_scale = U32(p.near_scale).at[0];
-    if (DOWN != 0u && UNITS % 4u == 0u) { /* the next row, at a constant distance */
-        u.far = k3_code_block(p.near, UNITS);
-        u.far_scale = U32(p.near_scale).at[UNITS / 4u];
-    } else {
-        u.far = k3_code_block(p.far, 0u);
-        u.far_scale = U32(p.far_scale).at[0];
+    uint64_t near = p.near + 16ul * p.at, far = p.far + 16ul * p.at;
+    u.at = FULL_WORDS ? p.at % 4u * 8u : p.at;
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        bool is_near = r < TEAM_ROWS;
+        u.codes[r] = k3_code_block(is_near ? near : far, behind(r));
+        if (FULL_WORDS)
+            u.scales[r] = U32((is_near ? p.near_scale : p.far_scale) + 4ul * (p.at / 4u)).at[behind(r) / 4u];
+        else
+            u.scales[r] = U32(is_near ? p.near_scale : p.far_scale).at[(p.at + behind(r)) / 4u];
     }
     return u;
 }
 
-float scale_of(uint word, uint shift)
+rows_t scales_of(unit u)
 {
-    return k3_e8m0(word >> shift & 255u);
+    rows_t scales;
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        scales[r] = k3_e8m0(u.scales[r] >> (FULL_WORDS ? u.at : (u.at + behind(r)) % 4u * 8u) & 255u);
+    return scales;
 }
 
 /* Adds up what the lanes of a team have; each of the subgroup's first lanes writes a row. */
-void write_rows(vec2 sum, uint pair, uint row)
+void write_rows(rows_t sum, uint pair, uint row)
 {
     vec2 mine = vec2(0.0);
     for (uint t = 0; t * team_size < gl_SubgroupSize; t++) {
-        vec2 total = subgroupAdd(team == t ? sum : vec2(0.0));
-        if (DOWN == 0u && gl_SubgroupInvocationID == t)
-            mine = total;
-        else if (DOWN != 0u && gl_SubgroupInvocationID / 2u == t)
-            mine.x = total[gl_SubgroupInvocationID % 2u];
+        rows_t total = subgroupAdd(team == t ? sum : rows_t(0.0));
+        [[unroll]] for (uint r = 0; r < TEAM_ROWS; r++)
+            if (gl_SubgroupInvocationID == TEAM_ROWS * t + r)
+                mine = vec2(total[r], total[(r + TEAM_ROWS) % ROWS]);
     }
     row += gl_SubgroupInvocationID;
     if (gl_SubgroupInvocationID < block_rows && row < a.rows)
@@ -197,25 +219,19 @@ void make_blocks(uint first, uint last, uint origin, uint middle)
     barrier();
 #endif
     for (; block < last; block += gl_NumSubgroups) {
-        vec2 sum = vec2(0.0);
+        rows_t sum = rows_t(0.0);
         uint now_slot = slot, now_row = row;
         target = min(block + gl_NumSubgroups, last - 1u);
         slot = target < middle ? 0u : 1u;
         row = (target - (slot == 0u ? origin : middle)) * block_rows;
         for (uint u = lane; u < UNITS; u += team_size) {
             unit now = next;
-            uint near_shift = p.near_shift, far_shift = p.far_shift;
-            if (u + team_size >= UNITS) {
+            if (u + team_size >= UNITS)
                 p = place_of(slot, row);
-            } else {
-                p.near += 16u * team_size;
-                p.far += 16u * team_size;
-                p.near_scale += team_size;
-                p.far_scale += team_size;
-            }
+            else
+                p.at += team_size;
             next = fetch(p);
-            vec2 products = add_unit(now.near, now.far, now_slot * UNITS + u);
-            sum = fma(products, vec2(scale_of(now.near_scale, near_shift), scale_of(now.far_scale, far_shift)), sum);
+            sum = fma(add_unit(now.codes, now_slot * UNITS + u), scales_of(now), sum);
         }
         write_rows(sum, pairs[now_slot], now_row);
     }
@@ -241,7 +257,7 @@ void main()
     team_size = min(TEAM, gl_SubgroupSize);
     team = gl_SubgroupInvocationID / team_size;
     lane = gl_SubgroupInvocationID % team_size;
-    block_rows = gl_SubgroupSize / team_size * (DOWN != 0u ? 2u : 1u);
+    block_rows = gl_SubgroupSize / team_size * TEAM_ROWS;
     uint a_pair = (a.rows + block_rows - 1u) / block_rows, total = a_pair * a.n_pairs;
     uint share = total / gl_NumWorkGroups.x, more = total % gl_NumWorkGroups.x;
     uint begin = gl_WorkGroupID.x * share + min(gl_WorkGroupID.x, more), end = begin + share + (gl_WorkGroupID.x < more ? 1u : 0u);

@@ -1,10 +1,49 @@
 // Made by tools/metal/generate.sh from glsl/moe_experts.comp, do not edit: threads constant 2 default 256
 #pragma clang diagnostic ignored "-Wmissing-prototypes"
+#pragma clang diagnostic ignored "-Wmissing-braces"
 
 #include <metal_stdlib>
 #include <simd/simd.h>
 
 using namespace metal;
+
+template<typename T, size_t Num>
+struct spvUnsafeArray
+{
+    T elements[Num ? Num : 1];
+    
+    thread T& operator [] (size_t pos) thread
+    {
+        return elements[pos];
+    }
+    constexpr const thread T& operator [] (size_t pos) const thread
+    {
+        return elements[pos];
+    }
+    
+    device T& operator [] (size_t pos) device
+    {
+        return elements[pos];
+    }
+    constexpr const device T& operator [] (size_t pos) const device
+    {
+        return elements[pos];
+    }
+    
+    constexpr const constant T& operator [] (size_t pos) const constant
+    {
+        return elements[pos];
+    }
+    
+    threadgroup T& operator [] (size_t pos) threadgroup
+    {
+        return elements[pos];
+    }
+    constexpr const threadgroup T& operator [] (size_t pos) const threadgroup
+    {
+        return elements[pos];
+    }
+};
 
 struct F32x4;
 struct F32;
@@ -18,16 +57,14 @@ struct place
     ulong near_scale;
     ulong far;
     ulong far_scale;
-    uint near_shift;
-    uint far_shift;
+    uint at;
 };
 
 struct unit
 {
-    uint4 near;
-    uint4 far;
-    uint near_scale;
-    uint far_scale;
+    spvUnsafeArray<uint4, 2> codes;
+    spvUnsafeArray<uint, 2> scales;
+    uint at;
 };
 
 constant uint K3_ALIGNED_tmp [[function_constant(0)]];
@@ -94,23 +131,18 @@ constant uint THREADS = is_function_constant_defined(THREADS_tmp) ? THREADS_tmp 
 constant uint DOWN_tmp [[function_constant(1)]];
 constant uint DOWN = is_function_constant_defined(DOWN_tmp) ? DOWN_tmp : 0u;
 constant bool _4 = (DOWN != 0u);
-constant uint _5 = (UNITS - 1u);
-constant bool _6 = (DOWN != 0u);
-constant bool _7 = (DOWN != 0u);
-constant uint _8 = (UNITS % 4u);
-constant bool _9 = (_8 == 0u);
-constant uint _10 = (UNITS / 4u);
-constant bool _11 = (DOWN == 0u);
-constant bool _12 = (DOWN != 0u);
-constant bool _13 = (DOWN != 0u);
-constant bool _14 = (DOWN != 0u);
+constant int _5 = _4 ? 2 : 1;
+constant uint TEAM_ROWS = (uint(_5) + 0u);
+constant uint _6 = (UNITS - 1u);
+constant uint _7 = (UNITS % 4u);
+constant bool FULL_WORDS = (_7 == 0u);
+constant bool _8 = (DOWN != 0u);
+constant bool _9 = (DOWN != 0u);
 constant uint TEAM_tmp [[function_constant(4)]];
 constant uint TEAM = is_function_constant_defined(TEAM_tmp) ? TEAM_tmp : 16u;
-constant bool _15 = (DOWN != 0u);
-constant uint _16 = _15 ? 2u : 1u;
-constant uint _17 = (THREADS - 1u);
-constant uint _18 = THREADS;
-constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_18, 1u, 1u);
+constant uint _10 = (THREADS - 1u);
+constant uint _11 = THREADS;
+constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_11, 1u, 1u);
 
 static inline __attribute__((always_inline))
 ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thread const uint& tensor)
@@ -121,16 +153,16 @@ ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thre
 static inline __attribute__((always_inline))
 uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread const ulong& ids, thread const uint& E, thread const uint& missing_is_fault, thread const ulong& fault, thread const uint& fault_code)
 {
-    uint _19;
+    uint _12;
     if (ids == table)
     {
-        _19 = pair;
+        _12 = pair;
     }
     else
     {
-        _19 = (reinterpret_cast<device U32*>(ids))->at[pair];
+        _12 = (reinterpret_cast<device U32*>(ids))->at[pair];
     }
-    uint entry = _19;
+    uint entry = _12;
     bool inside = (ids == table) || (entry < E);
     ulong param = table;
     uint param_1 = inside ? entry : 0u;
@@ -147,43 +179,43 @@ uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread con
 }
 
 static inline __attribute__((always_inline))
-uint pair_at(thread const uint& index, constant Push& v_20)
+uint pair_at(thread const uint& index, constant Push& v_13)
 {
-    uint _21;
-    if (v_20.a.pair_at == v_20.a.table)
+    uint _14;
+    if (v_13.a.pair_at == v_13.a.table)
     {
-        _21 = index;
+        _14 = index;
     }
     else
     {
-        _21 = (reinterpret_cast<device U32*>(v_20.a.pair_at))->at[index];
+        _14 = (reinterpret_cast<device U32*>(v_13.a.pair_at))->at[index];
     }
-    return _21;
+    return _14;
 }
 
 static inline __attribute__((always_inline))
-void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_20, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
+void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_13, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
 {
     uint param = index;
-    ulong param_1 = v_20.a.table;
-    ulong param_2 = v_20.a.ids;
-    uint param_3 = v_20.a.E;
-    uint param_4 = v_20.a.missing_is_fault;
-    ulong param_5 = v_20.a.fault;
-    uint param_6 = v_20.a.fault_code;
-    uint _22 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
-    uint entry = _22;
-    uint _23;
-    if (_14)
+    ulong param_1 = v_13.a.table;
+    ulong param_2 = v_13.a.ids;
+    uint param_3 = v_13.a.E;
+    uint param_4 = v_13.a.missing_is_fault;
+    ulong param_5 = v_13.a.fault;
+    uint param_6 = v_13.a.fault_code;
+    uint _15 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+    uint entry = _15;
+    uint _16;
+    if (_9)
     {
-        _23 = 4u;
+        _16 = 4u;
     }
     else
     {
-        _23 = (which < 2u) ? 0u : 2u;
+        _16 = (which < 2u) ? 0u : 2u;
     }
-    uint codes = _23;
-    ulong param_7 = v_20.a.table;
+    uint codes = _16;
+    ulong param_7 = v_13.a.table;
     uint param_8 = (entry == 4294967295u) ? 0u : entry;
     uint param_9 = codes + (which % 2u);
     ulong tensor = k3_expert_tensor(param_7, param_8, param_9);
@@ -191,14 +223,14 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     if (which == 0u)
     {
         uint param_10 = index;
-        pairs[slot] = pair_at(param_10, v_20);
+        pairs[slot] = pair_at(param_10, v_13);
     }
 }
 
 static inline __attribute__((always_inline))
-ulong x_of(thread const uint& pair, constant Push& v_20)
+ulong x_of(thread const uint& pair, constant Push& v_13)
 {
-    return v_20.a.x + ((4ul * ulong(pair / v_20.a.pairs_a_row)) * ulong(v_20.a.cols));
+    return v_13.a.x + ((4ul * ulong(pair / v_13.a.pairs_a_row)) * ulong(v_13.a.cols));
 }
 
 static inline __attribute__((always_inline))
@@ -225,44 +257,31 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_20, thread uint& gl_LocalInvocationIndex, threadgroup float4 (&x_tile)[2034])
+void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_13, thread uint& gl_LocalInvocationIndex, threadgroup float4 (&x_tile)[2034])
 {
     uint param = pair;
-    ulong x = x_of(param, v_20);
+    ulong x = x_of(param, v_13);
     for (uint i = gl_LocalInvocationIndex; i < _3; i += THREADS)
     {
         ulong param_1 = x;
         uint param_2 = 4u * i;
-        uint param_3 = v_20.a.cols;
+        uint param_3 = v_13.a.cols;
         x_tile[(((slot * UNITS) + (i / 8u)) * 9u) + (i % 8u)] = k3_load4(param_1, param_2, param_3);
     }
 }
 
 static inline __attribute__((always_inline))
-place place_of(thread const uint& slot, thread uint& row, constant Push& v_20, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
+place place_of(thread const uint& slot, thread uint& row, constant Push& v_13, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
 {
-    uint _24;
-    if (_4)
-    {
-        _24 = 2u * team;
-    }
-    else
-    {
-        _24 = team;
-    }
-    row += _24;
-    uint i = (((row < v_20.a.rows) ? row : 0u) * UNITS) + min(lane, _5);
-    uint _25;
-    if (_6)
-    {
-        _25 = i + UNITS;
-    }
-    else
-    {
-        _25 = i;
-    }
-    uint j = _25;
-    return place{ tensors[4u * slot] + (16ul * ulong(i)), tensors[(4u * slot) + 1u] + ulong((i / 4u) * 4u), tensors[(4u * slot) + 2u] + (16ul * ulong(j)), tensors[(4u * slot) + 3u] + ulong((j / 4u) * 4u), (i % 4u) * 8u, (j % 4u) * 8u };
+    row += (TEAM_ROWS * team);
+    uint at = (((row < v_13.a.rows) ? row : 0u) * UNITS) + min(lane, _6);
+    return place{ tensors[4u * slot], tensors[(4u * slot) + 1u], tensors[(4u * slot) + 2u], tensors[(4u * slot) + 3u], at };
+}
+
+static inline __attribute__((always_inline))
+uint behind(thread const uint& r)
+{
+    return (r % TEAM_ROWS) * UNITS;
 }
 
 static inline __attribute__((always_inline))
@@ -279,33 +298,54 @@ uint4 k3_code_block(thread const ulong& codes, thread const uint& i)
 static inline __attribute__((always_inline))
 unit fetch(thread const place& p)
 {
-    ulong param = p.near;
-    uint param_1 = 0u;
+    ulong near = p.near + (16ul * ulong(p.at));
+    ulong far = p.far + (16ul * ulong(p.at));
+    uint _17;
+    if (FULL_WORDS)
+    {
+        _17 = (p.at % 4u) * 8u;
+    }
+    else
+    {
+        _17 = p.at;
+    }
     unit u;
-    u.near = k3_code_block(param, param_1);
-    u.near_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[0];
-    bool _26;
-    if (_7)
+    u.at = _17;
+    ulong _18;
+    ulong _19;
+    for (uint r = 0u; r < 2u; r++)
     {
-        _26 = _9;
-    }
-    else
-    {
-        _26 = _7;
-    }
-    if (_26)
-    {
-        ulong param_2 = p.near;
-        uint param_3 = UNITS;
-        u.far = k3_code_block(param_2, param_3);
-        u.far_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[_10];
-    }
-    else
-    {
-        ulong param_4 = p.far;
-        uint param_5 = 0u;
-        u.far = k3_code_block(param_4, param_5);
-        u.far_scale = (reinterpret_cast<device U32*>(p.far_scale))->at[0];
+        bool is_near = r < TEAM_ROWS;
+        uint param = r;
+        ulong param_1 = is_near ? near : far;
+        uint param_2 = behind(param);
+        u.codes[r] = k3_code_block(param_1, param_2);
+        if (FULL_WORDS)
+        {
+            if (is_near)
+            {
+                _18 = p.near_scale;
+            }
+            else
+            {
+                _18 = p.far_scale;
+            }
+            uint param_3 = r;
+            u.scales[r] = (reinterpret_cast<device U32*>(_18 + (4ul * ulong(p.at / 4u))))->at[behind(param_3) / 4u];
+        }
+        else
+        {
+            if (is_near)
+            {
+                _19 = p.near_scale;
+            }
+            else
+            {
+                _19 = p.far_scale;
+            }
+            uint param_4 = r;
+            u.scales[r] = (reinterpret_cast<device U32*>(_19))->at[(p.at + behind(param_4)) / 4u];
+        }
     }
     return u;
 }
@@ -352,24 +392,22 @@ float products(thread const float4& x0, thread const float4& x1, thread const ui
 }
 
 static inline __attribute__((always_inline))
-float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint& u, threadgroup float4 (&x_tile)[2034])
+float2 add_unit(thread const spvUnsafeArray<uint4, 2>& codes, thread const uint& u, threadgroup float4 (&x_tile)[2034])
 {
     float2 sum = float2(0.0);
     for (uint w = 0u; w < 4u; w++)
     {
         float4 x0 = x_tile[(u * 9u) + (2u * w)];
         float4 x1 = x_tile[((u * 9u) + (2u * w)) + 1u];
-        float4 param = x0;
-        float4 param_1 = x1;
-        uint param_2 = n[w];
-        float param_3 = sum.x;
-        float _27 = products(param, param_1, param_2, param_3);
-        float4 param_4 = x0;
-        float4 param_5 = x1;
-        uint param_6 = f[w];
-        float param_7 = sum.y;
-        float _28 = products(param_4, param_5, param_6, param_7);
-        sum = float2(_27, _28);
+        for (uint r = 0u; r < 2u; r++)
+        {
+            float4 param = x0;
+            float4 param_1 = x1;
+            uint param_2 = codes[r][w];
+            float param_3 = sum[r];
+            float _20 = products(param, param_1, param_2, param_3);
+            sum[r] = _20;
+        }
     }
     return sum * 16384.0;
 }
@@ -377,61 +415,76 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _29;
+    uint _21;
     if (byte == 0u)
     {
-        _29 = 4194304u;
+        _21 = 4194304u;
     }
     else
     {
-        _29 = byte << uint(23);
+        _21 = byte << uint(23);
     }
-    return as_type<float>(_29);
+    return as_type<float>(_21);
 }
 
 static inline __attribute__((always_inline))
-float scale_of(thread const uint& word, thread const uint& shift)
+float2 scales_of(thread const unit& u)
 {
-    uint param = (word >> shift) & 255u;
-    return k3_e8m0(param);
+    float2 scales;
+    uint _22;
+    for (uint r = 0u; r < 2u; r++)
+    {
+        if (FULL_WORDS)
+        {
+            _22 = u.at;
+        }
+        else
+        {
+            uint param = r;
+            _22 = ((u.at + behind(param)) % 4u) * 8u;
+        }
+        uint param_1 = (u.scales[r] >> _22) & 255u;
+        scales[r] = k3_e8m0(param_1);
+    }
+    return scales;
 }
 
 static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _30;
+    float _23;
     if (a < 0.60000002384185791015625)
     {
-        _30 = x * x;
+        _23 = x * x;
     }
     else
     {
-        _30 = 0.0;
+        _23 = 0.0;
     }
-    float z = _30;
+    float z = _23;
     float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
     p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
     float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
-    float _31;
+    float _24;
     if (a < 0.60000002384185791015625)
     {
-        _31 = x + ((x * z) * p);
+        _24 = x + ((x * z) * p);
     }
     else
     {
-        float _32;
+        float _25;
         if (x < 0.0)
         {
-            _32 = -far;
+            _25 = -far;
         }
         else
         {
-            _32 = far;
+            _25 = far;
         }
-        _31 = _32;
+        _24 = _25;
     }
-    return _31;
+    return _24;
 }
 
 static inline __attribute__((always_inline))
@@ -450,103 +503,81 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _33;
+    float _26;
     if (b2 == 0.0)
     {
-        _33 = u;
+        _26 = u;
     }
     else
     {
         float param = u / b2;
-        _33 = b2 * k3_tanh(param);
+        _26 = b2 * k3_tanh(param);
     }
-    float up = _33;
+    float up = _26;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
 }
 
 static inline __attribute__((always_inline))
-void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_20, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
+void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_13, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
 {
     float2 mine = float2(0.0);
     for (uint t = 0u; (t * team_size) < gl_SubgroupSize; t++)
     {
         float2 total = simd_sum(select(float2(0.0), sum, bool2(team == t)));
-        bool _34;
-        if (_11)
+        for (uint r = 0u; r < TEAM_ROWS; r++)
         {
-            _34 = gl_SubgroupInvocationID == t;
-        }
-        else
-        {
-            _34 = _11;
-        }
-        if (_34)
-        {
-            mine = total;
-        }
-        else
-        {
-            bool _35;
-            if (_12)
+            if (gl_SubgroupInvocationID == ((TEAM_ROWS * t) + r))
             {
-                _35 = (gl_SubgroupInvocationID / 2u) == t;
-            }
-            else
-            {
-                _35 = _12;
-            }
-            if (_35)
-            {
-                mine.x = total[gl_SubgroupInvocationID % 2u];
+                mine = float2(total[r], total[(r + TEAM_ROWS) % 2u]);
             }
         }
     }
     row += gl_SubgroupInvocationID;
-    bool _36 = gl_SubgroupInvocationID < block_rows;
-    bool _37;
-    if (_36)
+    bool _27 = gl_SubgroupInvocationID < block_rows;
+    bool _28;
+    if (_27)
     {
-        _37 = row < v_20.a.rows;
+        _28 = row < v_13.a.rows;
     }
     else
     {
-        _37 = _36;
+        _28 = _27;
     }
-    if (_37)
+    if (_28)
     {
-        float _38;
-        if (_13)
+        float _29;
+        if (_8)
         {
-            _38 = mine.x;
+            _29 = mine.x;
         }
         else
         {
             float param = mine.x;
             float param_1 = mine.y;
-            float param_2 = v_20.a.b1;
-            float param_3 = v_20.a.b2;
-            _38 = k3_situ(param, param_1, param_2, param_3);
+            float param_2 = v_13.a.b1;
+            float param_3 = v_13.a.b2;
+            _29 = k3_situ(param, param_1, param_2, param_3);
         }
-        (reinterpret_cast<device F32*>(v_20.a.y + ((4ul * ulong(pair)) * ulong(v_20.a.rows))))->at[row] = _38;
+        (reinterpret_cast<device F32*>(v_13.a.y + ((4ul * ulong(pair)) * ulong(v_13.a.rows))))->at[row] = _29;
     }
 }
 
 static inline __attribute__((always_inline))
-void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_20, threadgroup float4 (&x_tile)[2034], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups, threadgroup uint (&pairs)[2])
+void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_13, threadgroup float4 (&x_tile)[2034], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, thread uint& gl_NumSubgroups, threadgroup uint (&pairs)[2])
 {
-    uint _39 = first + gl_SubgroupID;
-    uint target = min(_39, (last - 1u));
+    uint _30 = first + gl_SubgroupID;
+    uint target = min(_30, (last - 1u));
     uint slot = (target < middle) ? 0u : 1u;
     uint row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
     uint param = slot;
     uint param_1 = row;
-    place _40 = place_of(param, param_1, v_20, team, lane, tensors);
-    place p = _40;
+    place _31 = place_of(param, param_1, v_13, team, lane, tensors);
+    place p = _31;
     place param_2 = p;
     unit next = fetch(param_2);
-    for (uint block = _39; block < last; block += gl_NumSubgroups)
+    for (uint block = _30; block < last; block += gl_NumSubgroups)
     {
         float2 sum = float2(0.0);
         uint now_slot = slot;
@@ -557,42 +588,33 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
         for (uint u = lane; u < UNITS; u += team_size)
         {
             unit now = next;
-            uint near_shift = p.near_shift;
-            uint far_shift = p.far_shift;
             if ((u + team_size) >= UNITS)
             {
                 uint param_3 = slot;
                 uint param_4 = row;
-                place _41 = place_of(param_3, param_4, v_20, team, lane, tensors);
-                p = _41;
+                place _32 = place_of(param_3, param_4, v_13, team, lane, tensors);
+                p = _32;
             }
             else
             {
-                p.near += ulong(16u * team_size);
-                p.far += ulong(16u * team_size);
-                p.near_scale += ulong(team_size);
-                p.far_scale += ulong(team_size);
+                p.at += team_size;
             }
             place param_5 = p;
             next = fetch(param_5);
-            uint4 param_6 = now.near;
-            uint4 param_7 = now.far;
-            uint param_8 = (now_slot * UNITS) + u;
-            float2 products_1 = add_unit(param_6, param_7, param_8, x_tile);
-            uint param_9 = now.near_scale;
-            uint param_10 = near_shift;
-            uint param_11 = now.far_scale;
-            uint param_12 = far_shift;
-            sum = fma(products_1, float2(scale_of(param_9, param_10), scale_of(param_11, param_12)), sum);
+            spvUnsafeArray<uint4, 2> param_6;
+            param_6 = now.codes;
+            uint param_7 = (now_slot * UNITS) + u;
+            unit param_8 = now;
+            sum = fma(add_unit(param_6, param_7, x_tile), scales_of(param_8), sum);
         }
-        float2 param_13 = sum;
-        uint param_14 = pairs[now_slot];
-        uint param_15 = now_row;
-        write_rows(param_13, param_14, param_15, v_20, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
+        float2 param_9 = sum;
+        uint param_10 = pairs[now_slot];
+        uint param_11 = now_row;
+        write_rows(param_9, param_10, param_11, v_13, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
     }
 }
 
-kernel void moe_experts(constant Push& v_20 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void moe_experts(constant Push& v_13 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float4 x_tile[2034];
     threadgroup ulong tensors[8];
@@ -600,17 +622,17 @@ kernel void moe_experts(constant Push& v_20 [[buffer(0)]], uint gl_LocalInvocati
     uint team_size = min(TEAM, gl_SubgroupSize);
     uint team = gl_SubgroupInvocationID / team_size;
     uint lane = gl_SubgroupInvocationID % team_size;
-    uint block_rows = (gl_SubgroupSize / team_size) * _16;
-    uint a_pair = ((v_20.a.rows + block_rows) - 1u) / block_rows;
-    uint total = a_pair * v_20.a.n_pairs;
+    uint block_rows = (gl_SubgroupSize / team_size) * TEAM_ROWS;
+    uint a_pair = ((v_13.a.rows + block_rows) - 1u) / block_rows;
+    uint total = a_pair * v_13.a.n_pairs;
     uint share = total / gl_NumWorkGroups.x;
     uint more = total % gl_NumWorkGroups.x;
     uint begin = (gl_WorkGroupID.x * share) + min(gl_WorkGroupID.x, more);
     uint end = (begin + share) + uint(gl_WorkGroupID.x < more);
     uint thread0 = gl_LocalInvocationIndex;
-    uint from_last = _17 - thread0;
-    uint _42 = begin / a_pair;
-    for (uint index = _42; (index * a_pair) < end; index += 2u)
+    uint from_last = _10 - thread0;
+    uint _33 = begin / a_pair;
+    for (uint index = _33; (index * a_pair) < end; index += 2u)
     {
         uint origin = index * a_pair;
         uint middle = origin + a_pair;
@@ -623,34 +645,34 @@ kernel void moe_experts(constant Push& v_20 [[buffer(0)]], uint gl_LocalInvocati
             uint param = from_last / 4u;
             uint param_1 = index + (from_last / 4u);
             uint param_2 = from_last % 4u;
-            find_tensor(param, param_1, param_2, v_20, tensors, pairs);
+            find_tensor(param, param_1, param_2, v_13, tensors, pairs);
         }
         uint param_3 = index;
         uint param_4 = 0u;
-        uint param_5 = pair_at(param_3, v_20);
-        stage_x(param_4, param_5, v_20, gl_LocalInvocationIndex, x_tile);
+        uint param_5 = pair_at(param_3, v_13);
+        stage_x(param_4, param_5, v_13, gl_LocalInvocationIndex, x_tile);
         if (two)
         {
             uint param_6 = index + 1u;
             uint param_7 = 1u;
-            uint param_8 = pair_at(param_6, v_20);
-            stage_x(param_7, param_8, v_20, gl_LocalInvocationIndex, x_tile);
+            uint param_8 = pair_at(param_6, v_13);
+            stage_x(param_7, param_8, v_13, gl_LocalInvocationIndex, x_tile);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (tensors[0] == 0ul)
         {
             first = max(first, middle);
         }
-        bool _43;
+        bool _34;
         if (two)
         {
-            _43 = tensors[4] == 0ul;
+            _34 = tensors[4] == 0ul;
         }
         else
         {
-            _43 = two;
+            _34 = two;
         }
-        if (_43)
+        if (_34)
         {
             last = middle;
         }
@@ -660,7 +682,7 @@ kernel void moe_experts(constant Push& v_20 [[buffer(0)]], uint gl_LocalInvocati
             uint param_10 = last;
             uint param_11 = origin;
             uint param_12 = middle;
-            make_blocks(param_9, param_10, param_11, param_12, v_20, x_tile, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, gl_NumSubgroups, pairs);
+            make_blocks(param_9, param_10, param_11, param_12, v_13, x_tile, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, gl_NumSubgroups, pairs);
         }
     }
 }

@@ -1,10 +1,49 @@
 // Made by tools/metal/generate.sh from glsl/moe_experts_f16.comp, do not edit: threads constant 2 default 256
 #pragma clang diagnostic ignored "-Wmissing-prototypes"
+#pragma clang diagnostic ignored "-Wmissing-braces"
 
 #include <metal_stdlib>
 #include <simd/simd.h>
 
 using namespace metal;
+
+template<typename T, size_t Num>
+struct spvUnsafeArray
+{
+    T elements[Num ? Num : 1];
+    
+    thread T& operator [] (size_t pos) thread
+    {
+        return elements[pos];
+    }
+    constexpr const thread T& operator [] (size_t pos) const thread
+    {
+        return elements[pos];
+    }
+    
+    device T& operator [] (size_t pos) device
+    {
+        return elements[pos];
+    }
+    constexpr const device T& operator [] (size_t pos) const device
+    {
+        return elements[pos];
+    }
+    
+    constexpr const constant T& operator [] (size_t pos) const constant
+    {
+        return elements[pos];
+    }
+    
+    threadgroup T& operator [] (size_t pos) threadgroup
+    {
+        return elements[pos];
+    }
+    constexpr const threadgroup T& operator [] (size_t pos) const threadgroup
+    {
+        return elements[pos];
+    }
+};
 
 struct F32x4;
 struct F32;
@@ -18,16 +57,14 @@ struct place
     ulong near_scale;
     ulong far;
     ulong far_scale;
-    uint near_shift;
-    uint far_shift;
+    uint at;
 };
 
 struct unit
 {
-    uint4 near;
-    uint4 far;
-    uint near_scale;
-    uint far_scale;
+    spvUnsafeArray<uint4, 4> codes;
+    spvUnsafeArray<uint, 4> scales;
+    uint at;
 };
 
 constant uint K3_ALIGNED_tmp [[function_constant(0)]];
@@ -95,23 +132,18 @@ constant uint _4 = (4u * UNITS);
 constant uint DOWN_tmp [[function_constant(1)]];
 constant uint DOWN = is_function_constant_defined(DOWN_tmp) ? DOWN_tmp : 0u;
 constant bool _5 = (DOWN != 0u);
-constant uint _6 = (UNITS - 1u);
-constant bool _7 = (DOWN != 0u);
-constant bool _8 = (DOWN != 0u);
-constant uint _9 = (UNITS % 4u);
-constant bool _10 = (_9 == 0u);
-constant uint _11 = (UNITS / 4u);
-constant bool _12 = (DOWN == 0u);
-constant bool _13 = (DOWN != 0u);
-constant bool _14 = (DOWN != 0u);
-constant bool _15 = (DOWN != 0u);
+constant int _6 = _5 ? 4 : 2;
+constant uint TEAM_ROWS = (uint(_6) + 0u);
+constant uint _7 = (UNITS - 1u);
+constant uint _8 = (UNITS % 4u);
+constant bool FULL_WORDS = (_8 == 0u);
+constant bool _9 = (DOWN != 0u);
+constant bool _10 = (DOWN != 0u);
 constant uint TEAM_tmp [[function_constant(4)]];
 constant uint TEAM = is_function_constant_defined(TEAM_tmp) ? TEAM_tmp : 16u;
-constant bool _16 = (DOWN != 0u);
-constant uint _17 = _16 ? 2u : 1u;
-constant uint _18 = (THREADS - 1u);
-constant uint _19 = THREADS;
-constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_19, 1u, 1u);
+constant uint _11 = (THREADS - 1u);
+constant uint _12 = THREADS;
+constant uint3 gl_WorkGroupSize [[maybe_unused]] = uint3(_12, 1u, 1u);
 
 static inline __attribute__((always_inline))
 ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thread const uint& tensor)
@@ -122,16 +154,16 @@ ulong k3_expert_tensor(thread const ulong& table, thread const uint& entry, thre
 static inline __attribute__((always_inline))
 uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread const ulong& ids, thread const uint& E, thread const uint& missing_is_fault, thread const ulong& fault, thread const uint& fault_code)
 {
-    uint _20;
+    uint _13;
     if (ids == table)
     {
-        _20 = pair;
+        _13 = pair;
     }
     else
     {
-        _20 = (reinterpret_cast<device U32*>(ids))->at[pair];
+        _13 = (reinterpret_cast<device U32*>(ids))->at[pair];
     }
-    uint entry = _20;
+    uint entry = _13;
     bool inside = (ids == table) || (entry < E);
     ulong param = table;
     uint param_1 = inside ? entry : 0u;
@@ -148,43 +180,43 @@ uint k3_expert_of(thread const uint& pair, thread const ulong& table, thread con
 }
 
 static inline __attribute__((always_inline))
-uint pair_at(thread const uint& index, constant Push& v_21)
+uint pair_at(thread const uint& index, constant Push& v_14)
 {
-    uint _22;
-    if (v_21.a.pair_at == v_21.a.table)
+    uint _15;
+    if (v_14.a.pair_at == v_14.a.table)
     {
-        _22 = index;
+        _15 = index;
     }
     else
     {
-        _22 = (reinterpret_cast<device U32*>(v_21.a.pair_at))->at[index];
+        _15 = (reinterpret_cast<device U32*>(v_14.a.pair_at))->at[index];
     }
-    return _22;
+    return _15;
 }
 
 static inline __attribute__((always_inline))
-void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_21, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
+void find_tensor(thread const uint& slot, thread const uint& index, thread const uint& which, constant Push& v_14, threadgroup ulong (&tensors)[8], threadgroup uint (&pairs)[2])
 {
     uint param = index;
-    ulong param_1 = v_21.a.table;
-    ulong param_2 = v_21.a.ids;
-    uint param_3 = v_21.a.E;
-    uint param_4 = v_21.a.missing_is_fault;
-    ulong param_5 = v_21.a.fault;
-    uint param_6 = v_21.a.fault_code;
-    uint _23 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
-    uint entry = _23;
-    uint _24;
-    if (_15)
+    ulong param_1 = v_14.a.table;
+    ulong param_2 = v_14.a.ids;
+    uint param_3 = v_14.a.E;
+    uint param_4 = v_14.a.missing_is_fault;
+    ulong param_5 = v_14.a.fault;
+    uint param_6 = v_14.a.fault_code;
+    uint _16 = k3_expert_of(param, param_1, param_2, param_3, param_4, param_5, param_6);
+    uint entry = _16;
+    uint _17;
+    if (_10)
     {
-        _24 = 4u;
+        _17 = 4u;
     }
     else
     {
-        _24 = (which < 2u) ? 0u : 2u;
+        _17 = (which < 2u) ? 0u : 2u;
     }
-    uint codes = _24;
-    ulong param_7 = v_21.a.table;
+    uint codes = _17;
+    ulong param_7 = v_14.a.table;
     uint param_8 = (entry == 4294967295u) ? 0u : entry;
     uint param_9 = codes + (which % 2u);
     ulong tensor = k3_expert_tensor(param_7, param_8, param_9);
@@ -192,14 +224,14 @@ void find_tensor(thread const uint& slot, thread const uint& index, thread const
     if (which == 0u)
     {
         uint param_10 = index;
-        pairs[slot] = pair_at(param_10, v_21);
+        pairs[slot] = pair_at(param_10, v_14);
     }
 }
 
 static inline __attribute__((always_inline))
-ulong x_of(thread const uint& pair, constant Push& v_21)
+ulong x_of(thread const uint& pair, constant Push& v_14)
 {
-    return v_21.a.x + ((4ul * ulong(pair / v_21.a.pairs_a_row)) * ulong(v_21.a.cols));
+    return v_14.a.x + ((4ul * ulong(pair / v_14.a.pairs_a_row)) * ulong(v_14.a.cols));
 }
 
 static inline __attribute__((always_inline))
@@ -226,48 +258,35 @@ float4 k3_load4(thread const ulong& at, thread const uint& i, thread const uint&
 }
 
 static inline __attribute__((always_inline))
-void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_21, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904])
+void stage_x(thread const uint& slot, thread const uint& pair, constant Push& v_14, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904])
 {
     uint param = pair;
-    ulong x = x_of(param, v_21);
+    ulong x = x_of(param, v_14);
     for (uint i = gl_LocalInvocationIndex; i < _3; i += THREADS)
     {
         ulong param_1 = x;
         uint param_2 = 8u * i;
-        uint param_3 = v_21.a.cols;
+        uint param_3 = v_14.a.cols;
         ulong param_4 = x;
         uint param_5 = (8u * i) + 4u;
-        uint param_6 = v_21.a.cols;
+        uint param_6 = v_14.a.cols;
         float4 most = fast::max(abs(k3_load4(param_1, param_2, param_3)), abs(k3_load4(param_4, param_5, param_6)));
         x_most[((slot * UNITS) * 4u) + i] = fast::max(fast::max(most.x, most.y), fast::max(most.z, most.w));
     }
 }
 
 static inline __attribute__((always_inline))
-place place_of(thread const uint& slot, thread uint& row, constant Push& v_21, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
+place place_of(thread const uint& slot, thread uint& row, constant Push& v_14, thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8])
 {
-    uint _25;
-    if (_5)
-    {
-        _25 = 2u * team;
-    }
-    else
-    {
-        _25 = team;
-    }
-    row += _25;
-    uint i = (((row < v_21.a.rows) ? row : 0u) * UNITS) + min(lane, _6);
-    uint _26;
-    if (_7)
-    {
-        _26 = i + UNITS;
-    }
-    else
-    {
-        _26 = i;
-    }
-    uint j = _26;
-    return place{ tensors[4u * slot] + (16ul * ulong(i)), tensors[(4u * slot) + 1u] + ulong((i / 4u) * 4u), tensors[(4u * slot) + 2u] + (16ul * ulong(j)), tensors[(4u * slot) + 3u] + ulong((j / 4u) * 4u), (i % 4u) * 8u, (j % 4u) * 8u };
+    row += (TEAM_ROWS * team);
+    uint at = (((row < v_14.a.rows) ? row : 0u) * UNITS) + min(lane, _7);
+    return place{ tensors[4u * slot], tensors[(4u * slot) + 1u], tensors[(4u * slot) + 2u], tensors[(4u * slot) + 3u], at };
+}
+
+static inline __attribute__((always_inline))
+uint behind(thread const uint& r)
+{
+    return (r % TEAM_ROWS) * UNITS;
 }
 
 static inline __attribute__((always_inline))
@@ -284,42 +303,63 @@ uint4 k3_code_block(thread const ulong& codes, thread const uint& i)
 static inline __attribute__((always_inline))
 unit fetch(thread const place& p)
 {
-    ulong param = p.near;
-    uint param_1 = 0u;
+    ulong near = p.near + (16ul * ulong(p.at));
+    ulong far = p.far + (16ul * ulong(p.at));
+    uint _18;
+    if (FULL_WORDS)
+    {
+        _18 = (p.at % 4u) * 8u;
+    }
+    else
+    {
+        _18 = p.at;
+    }
     unit u;
-    u.near = k3_code_block(param, param_1);
-    u.near_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[0];
-    bool _27;
-    if (_8)
+    u.at = _18;
+    ulong _19;
+    ulong _20;
+    for (uint r = 0u; r < 4u; r++)
     {
-        _27 = _10;
-    }
-    else
-    {
-        _27 = _8;
-    }
-    if (_27)
-    {
-        ulong param_2 = p.near;
-        uint param_3 = UNITS;
-        u.far = k3_code_block(param_2, param_3);
-        u.far_scale = (reinterpret_cast<device U32*>(p.near_scale))->at[_11];
-    }
-    else
-    {
-        ulong param_4 = p.far;
-        uint param_5 = 0u;
-        u.far = k3_code_block(param_4, param_5);
-        u.far_scale = (reinterpret_cast<device U32*>(p.far_scale))->at[0];
+        bool is_near = r < TEAM_ROWS;
+        uint param = r;
+        ulong param_1 = is_near ? near : far;
+        uint param_2 = behind(param);
+        u.codes[r] = k3_code_block(param_1, param_2);
+        if (FULL_WORDS)
+        {
+            if (is_near)
+            {
+                _19 = p.near_scale;
+            }
+            else
+            {
+                _19 = p.far_scale;
+            }
+            uint param_3 = r;
+            u.scales[r] = (reinterpret_cast<device U32*>(_19 + (4ul * ulong(p.at / 4u))))->at[behind(param_3) / 4u];
+        }
+        else
+        {
+            if (is_near)
+            {
+                _20 = p.near_scale;
+            }
+            else
+            {
+                _20 = p.far_scale;
+            }
+            uint param_4 = r;
+            u.scales[r] = (reinterpret_cast<device U32*>(_20))->at[(p.at + behind(param_4)) / 4u];
+        }
     }
     return u;
 }
 
 static inline __attribute__((always_inline))
-void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_21, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
+void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_14, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
 {
     uint param = pair;
-    ulong x = x_of(param, v_21);
+    ulong x = x_of(param, v_14);
     for (uint i = gl_LocalInvocationIndex; i < _4; i += THREADS)
     {
         uint u = (slot * UNITS) + (i / 4u);
@@ -328,11 +368,11 @@ void halve_x(thread const uint& slot, thread const uint& pair, constant Push& v_
         float _inverse = as_type<float>((268u - exponent) << uint(23));
         ulong param_1 = x;
         uint param_2 = 8u * i;
-        uint param_3 = v_21.a.cols;
+        uint param_3 = v_14.a.cols;
         float4 low = k3_load4(param_1, param_2, param_3) * _inverse;
         ulong param_4 = x;
         uint param_5 = (8u * i) + 4u;
-        uint param_6 = v_21.a.cols;
+        uint param_6 = v_14.a.cols;
         float4 high = k3_load4(param_4, param_5, param_6) * _inverse;
         x_tile[(u * 5u) + (i % 4u)] = uint4(as_type<uint>(half2(float2(low.x, high.x))), as_type<uint>(half2(float2(low.y, high.y))), as_type<uint>(half2(float2(low.z, high.z))), as_type<uint>(half2(float2(low.w, high.w))));
         if ((i % 4u) == 0u)
@@ -363,32 +403,26 @@ half2 products(thread const uint4& x, thread const uint& codes, thread half2& su
 }
 
 static inline __attribute__((always_inline))
-float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint& u, threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
+float4 add_unit(thread const spvUnsafeArray<uint4, 4>& codes, thread const uint& u, threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226])
 {
-    float2 sum = float2(0.0);
+    float4 sum = float4(0.0);
     for (uint w = 0u; w < 4u; w += 2u)
     {
         uint4 x0 = x_tile[(u * 5u) + w];
         uint4 x1 = x_tile[((u * 5u) + w) + 1u];
-        uint4 param = x0;
-        uint param_1 = n[w];
-        half2 param_2 = half2(half(0.0));
-        half2 _28 = products(param, param_1, param_2);
-        uint4 param_3 = x1;
-        uint param_4 = n[w + 1u];
-        half2 param_5 = _28;
-        half2 _29 = products(param_3, param_4, param_5);
-        half2 p = _29;
-        uint4 param_6 = x0;
-        uint param_7 = f[w];
-        half2 param_8 = half2(half(0.0));
-        half2 _30 = products(param_6, param_7, param_8);
-        uint4 param_9 = x1;
-        uint param_10 = f[w + 1u];
-        half2 param_11 = _30;
-        half2 _31 = products(param_9, param_10, param_11);
-        half2 q = _31;
-        sum += (float2(float(p.x), float(q.x)) + float2(float(p.y), float(q.y)));
+        for (uint r = 0u; r < 4u; r++)
+        {
+            uint4 param = x0;
+            uint param_1 = codes[r][w];
+            half2 param_2 = half2(half(0.0));
+            half2 _21 = products(param, param_1, param_2);
+            uint4 param_3 = x1;
+            uint param_4 = codes[r][w + 1u];
+            half2 param_5 = _21;
+            half2 _22 = products(param_3, param_4, param_5);
+            half2 p = _22;
+            sum[r] += (float(p.x) + float(p.y));
+        }
     }
     return sum * x_unit[u];
 }
@@ -396,61 +430,76 @@ float2 add_unit(thread const uint4& n, thread const uint4& f, thread const uint&
 static inline __attribute__((always_inline))
 float k3_e8m0(thread const uint& byte)
 {
-    uint _32;
+    uint _23;
     if (byte == 0u)
     {
-        _32 = 4194304u;
+        _23 = 4194304u;
     }
     else
     {
-        _32 = byte << uint(23);
+        _23 = byte << uint(23);
     }
-    return as_type<float>(_32);
+    return as_type<float>(_23);
 }
 
 static inline __attribute__((always_inline))
-float scale_of(thread const uint& word, thread const uint& shift)
+float4 scales_of(thread const unit& u)
 {
-    uint param = (word >> shift) & 255u;
-    return k3_e8m0(param);
+    float4 scales;
+    uint _24;
+    for (uint r = 0u; r < 4u; r++)
+    {
+        if (FULL_WORDS)
+        {
+            _24 = u.at;
+        }
+        else
+        {
+            uint param = r;
+            _24 = ((u.at + behind(param)) % 4u) * 8u;
+        }
+        uint param_1 = (u.scales[r] >> _24) & 255u;
+        scales[r] = k3_e8m0(param_1);
+    }
+    return scales;
 }
 
 static inline __attribute__((always_inline))
 float k3_tanh(thread const float& x)
 {
     float a = abs(x);
-    float _33;
+    float _25;
     if (a < 0.60000002384185791015625)
     {
-        _33 = x * x;
+        _25 = x * x;
     }
     else
     {
-        _33 = 0.0;
+        _25 = 0.0;
     }
-    float z = _33;
+    float z = _25;
     float p = 0.021110959351062774658203125 - (z * 0.006269119679927825927734375);
     p = (-0.333333313465118408203125) + (z * (0.1333291530609130859375 + (z * ((-0.053873948752880096435546875) + (z * p)))));
     float far = 1.0 - (2.0 / (exp(2.0 * fast::min(a, 16.0)) + 1.0));
-    float _34;
+    float _26;
     if (a < 0.60000002384185791015625)
     {
-        _34 = x + ((x * z) * p);
+        _26 = x + ((x * z) * p);
     }
     else
     {
-        float _35;
+        float _27;
         if (x < 0.0)
         {
-            _35 = -far;
+            _27 = -far;
         }
         else
         {
-            _35 = far;
+            _27 = far;
         }
-        _34 = _35;
+        _26 = _27;
     }
-    return _34;
+    return _26;
 }
 
 static inline __attribute__((always_inline))
@@ -469,91 +518,69 @@ float k3_sigma(thread const float& x)
 static inline __attribute__((always_inline))
 float k3_situ(thread const float& g, thread const float& u, thread const float& b1, thread const float& b2)
 {
-    float _36;
+    float _28;
     if (b2 == 0.0)
     {
-        _36 = u;
+        _28 = u;
     }
     else
     {
         float param = u / b2;
-        _36 = b2 * k3_tanh(param);
+        _28 = b2 * k3_tanh(param);
     }
-    float up = _36;
+    float up = _28;
     float param_1 = g / b1;
     float param_2 = g;
     return ((b1 * k3_tanh(param_1)) * k3_sigma(param_2)) * up;
 }
 
 static inline __attribute__((always_inline))
-void write_rows(thread const float2& sum, thread const uint& pair, thread uint& row, constant Push& v_21, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
+void write_rows(thread const float4& sum, thread const uint& pair, thread uint& row, constant Push& v_14, thread uint& team, thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows)
 {
     float2 mine = float2(0.0);
     for (uint t = 0u; (t * team_size) < gl_SubgroupSize; t++)
     {
-        float2 total = simd_sum(select(float2(0.0), sum, bool2(team == t)));
-        bool _37;
-        if (_12)
+        float4 total = simd_sum(select(float4(0.0), sum, bool4(team == t)));
+        for (uint r = 0u; r < TEAM_ROWS; r++)
         {
-            _37 = gl_SubgroupInvocationID == t;
-        }
-        else
-        {
-            _37 = _12;
-        }
-        if (_37)
-        {
-            mine = total;
-        }
-        else
-        {
-            bool _38;
-            if (_13)
+            if (gl_SubgroupInvocationID == ((TEAM_ROWS * t) + r))
             {
-                _38 = (gl_SubgroupInvocationID / 2u) == t;
-            }
-            else
-            {
-                _38 = _13;
-            }
-            if (_38)
-            {
-                mine.x = total[gl_SubgroupInvocationID % 2u];
+                mine = float2(total[r], total[(r + TEAM_ROWS) % 4u]);
             }
         }
     }
     row += gl_SubgroupInvocationID;
-    bool _39 = gl_SubgroupInvocationID < block_rows;
-    bool _40;
-    if (_39)
+    bool _29 = gl_SubgroupInvocationID < block_rows;
+    bool _30;
+    if (_29)
     {
-        _40 = row < v_21.a.rows;
+        _30 = row < v_14.a.rows;
     }
     else
     {
-        _40 = _39;
+        _30 = _29;
     }
-    if (_40)
+    if (_30)
     {
-        float _41;
-        if (_14)
+        float _31;
+        if (_9)
         {
-            _41 = mine.x;
+            _31 = mine.x;
         }
         else
         {
             float param = mine.x;
             float param_1 = mine.y;
-            float param_2 = v_21.a.b1;
-            float param_3 = v_21.a.b2;
-            _41 = k3_situ(param, param_1, param_2, param_3);
+            float param_2 = v_14.a.b1;
+            float param_3 = v_14.a.b2;
+            _31 = k3_situ(param, param_1, param_2, param_3);
         }
-        (reinterpret_cast<device F32*>(v_21.a.y + ((4ul * ulong(pair)) * ulong(v_21.a.rows))))->at[row] = _41;
+        (reinterpret_cast<device F32*>(v_14.a.y + ((4ul * ulong(pair)) * ulong(v_14.a.rows))))->at[row] = _31;
     }
 }
 
 static inline __attribute__((always_inline))
-void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_21, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, threadgroup uint (&pairs)[2], thread uint& gl_NumSubgroups)
+void make_blocks(thread const uint& first, thread const uint& last, thread const uint& origin, thread const uint& middle, constant Push& v_14, thread uint& gl_LocalInvocationIndex, threadgroup float (&x_most)[904], threadgroup uint4 (&x_tile)[1130], threadgroup float (&x_unit)[226], thread uint& team, thread uint& lane, threadgroup ulong (&tensors)[8], thread uint& team_size, thread uint& gl_SubgroupSize, thread uint& gl_SubgroupInvocationID, thread uint& block_rows, thread uint& gl_SubgroupID, threadgroup uint (&pairs)[2], thread uint& gl_NumSubgroups)
 {
     uint block = first + gl_SubgroupID;
     uint target = min(block, (last - 1u));
@@ -561,23 +588,23 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
     uint row = (target - ((slot == 0u) ? origin : middle)) * block_rows;
     uint param = slot;
     uint param_1 = row;
-    place _42 = place_of(param, param_1, v_21, team, lane, tensors);
-    place p = _42;
+    place _32 = place_of(param, param_1, v_14, team, lane, tensors);
+    place p = _32;
     place param_2 = p;
     unit next = fetch(param_2);
     uint param_3 = 0u;
     uint param_4 = pairs[0];
-    halve_x(param_3, param_4, v_21, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
+    halve_x(param_3, param_4, v_14, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
     if (last > middle)
     {
         uint param_5 = 1u;
         uint param_6 = pairs[1];
-        halve_x(param_5, param_6, v_21, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
+        halve_x(param_5, param_6, v_14, gl_LocalInvocationIndex, x_most, x_tile, x_unit);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (; block < last; block += gl_NumSubgroups)
     {
-        float2 sum = float2(0.0);
+        float4 sum = float4(0.0);
         uint now_slot = slot;
         uint now_row = row;
         target = min((block + gl_NumSubgroups), (last - 1u));
@@ -586,42 +613,33 @@ void make_blocks(thread const uint& first, thread const uint& last, thread const
         for (uint u = lane; u < UNITS; u += team_size)
         {
             unit now = next;
-            uint near_shift = p.near_shift;
-            uint far_shift = p.far_shift;
             if ((u + team_size) >= UNITS)
             {
                 uint param_7 = slot;
                 uint param_8 = row;
-                place _43 = place_of(param_7, param_8, v_21, team, lane, tensors);
-                p = _43;
+                place _33 = place_of(param_7, param_8, v_14, team, lane, tensors);
+                p = _33;
             }
             else
             {
-                p.near += ulong(16u * team_size);
-                p.far += ulong(16u * team_size);
-                p.near_scale += ulong(team_size);
-                p.far_scale += ulong(team_size);
+                p.at += team_size;
             }
             place param_9 = p;
             next = fetch(param_9);
-            uint4 param_10 = now.near;
-            uint4 param_11 = now.far;
-            uint param_12 = (now_slot * UNITS) + u;
-            float2 products_1 = add_unit(param_10, param_11, param_12, x_tile, x_unit);
-            uint param_13 = now.near_scale;
-            uint param_14 = near_shift;
-            uint param_15 = now.far_scale;
-            uint param_16 = far_shift;
-            sum = fma(products_1, float2(scale_of(param_13, param_14), scale_of(param_15, param_16)), sum);
+            spvUnsafeArray<uint4, 4> param_10;
+            param_10 = now.codes;
+            uint param_11 = (now_slot * UNITS) + u;
+            unit param_12 = now;
+            sum = fma(add_unit(param_10, param_11, x_tile, x_unit), scales_of(param_12), sum);
         }
-        float2 param_17 = sum;
-        uint param_18 = pairs[now_slot];
-        uint param_19 = now_row;
-        write_rows(param_17, param_18, param_19, v_21, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
+        float4 param_13 = sum;
+        uint param_14 = pairs[now_slot];
+        uint param_15 = now_row;
+        write_rows(param_13, param_14, param_15, v_14, team, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows);
     }
 }
 
-kernel void moe_experts_f16(constant Push& v_21 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
+kernel void moe_experts_f16(constant Push& v_14 [[buffer(0)]], uint gl_LocalInvocationIndex [[thread_index_in_threadgroup]], uint gl_SubgroupSize [[thread_execution_width]], uint gl_SubgroupInvocationID [[thread_index_in_simdgroup]], uint gl_SubgroupID [[simdgroup_index_in_threadgroup]], uint gl_NumSubgroups [[simdgroups_per_threadgroup]], uint3 gl_NumWorkGroups [[threadgroups_per_grid]], uint3 gl_WorkGroupID [[threadgroup_position_in_grid]])
 {
     threadgroup float x_most[904];
     threadgroup uint4 x_tile[1130];
@@ -631,17 +649,17 @@ kernel void moe_experts_f16(constant Push& v_21 [[buffer(0)]], uint gl_LocalInvo
     uint team_size = min(TEAM, gl_SubgroupSize);
     uint team = gl_SubgroupInvocationID / team_size;
     uint lane = gl_SubgroupInvocationID % team_size;
-    uint block_rows = (gl_SubgroupSize / team_size) * _17;
-    uint a_pair = ((v_21.a.rows + block_rows) - 1u) / block_rows;
-    uint total = a_pair * v_21.a.n_pairs;
+    uint block_rows = (gl_SubgroupSize / team_size) * TEAM_ROWS;
+    uint a_pair = ((v_14.a.rows + block_rows) - 1u) / block_rows;
+    uint total = a_pair * v_14.a.n_pairs;
     uint share = total / gl_NumWorkGroups.x;
     uint more = total % gl_NumWorkGroups.x;
     uint begin = (gl_WorkGroupID.x * share) + min(gl_WorkGroupID.x, more);
     uint end = (begin + share) + uint(gl_WorkGroupID.x < more);
     uint thread0 = gl_LocalInvocationIndex;
-    uint from_last = _18 - thread0;
-    uint _44 = begin / a_pair;
-    for (uint index = _44; (index * a_pair) < end; index += 2u)
+    uint from_last = _11 - thread0;
+    uint _34 = begin / a_pair;
+    for (uint index = _34; (index * a_pair) < end; index += 2u)
     {
         uint origin = index * a_pair;
         uint middle = origin + a_pair;
@@ -654,34 +672,34 @@ kernel void moe_experts_f16(constant Push& v_21 [[buffer(0)]], uint gl_LocalInvo
             uint param = from_last / 4u;
             uint param_1 = index + (from_last / 4u);
             uint param_2 = from_last % 4u;
-            find_tensor(param, param_1, param_2, v_21, tensors, pairs);
+            find_tensor(param, param_1, param_2, v_14, tensors, pairs);
         }
         uint param_3 = index;
         uint param_4 = 0u;
-        uint param_5 = pair_at(param_3, v_21);
-        stage_x(param_4, param_5, v_21, gl_LocalInvocationIndex, x_most);
+        uint param_5 = pair_at(param_3, v_14);
+        stage_x(param_4, param_5, v_14, gl_LocalInvocationIndex, x_most);
         if (two)
         {
             uint param_6 = index + 1u;
             uint param_7 = 1u;
-            uint param_8 = pair_at(param_6, v_21);
-            stage_x(param_7, param_8, v_21, gl_LocalInvocationIndex, x_most);
+            uint param_8 = pair_at(param_6, v_14);
+            stage_x(param_7, param_8, v_14, gl_LocalInvocationIndex, x_most);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (tensors[0] == 0ul)
         {
             first = max(first, middle);
         }
-        bool _45;
+        bool _35;
         if (two)
         {
-            _45 = tensors[4] == 0ul;
+            _35 = tensors[4] == 0ul;
         }
         else
         {
-            _45 = two;
+            _35 = two;
         }
-        if (_45)
+        if (_35)
         {
             last = middle;
         }
@@ -691,7 +709,7 @@ kernel void moe_experts_f16(constant Push& v_21 [[buffer(0)]], uint gl_LocalInvo
             uint param_10 = last;
             uint param_11 = origin;
             uint param_12 = middle;
-            make_blocks(param_9, param_10, param_11, param_12, v_21, gl_LocalInvocationIndex, x_most, x_tile, x_unit, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, pairs, gl_NumSubgroups);
+            make_blocks(param_9, param_10, param_11, param_12, v_14, gl_LocalInvocationIndex, x_most, x_tile, x_unit, team, lane, tensors, team_size, gl_SubgroupSize, gl_SubgroupInvocationID, block_rows, gl_SubgroupID, pairs, gl_NumSubgroups);
         }
     }
 }
