@@ -168,7 +168,7 @@ static void query_stage(const attend *a, const attend_block *b, k3_ref scratch)
     uint64_t q_row = 4 * (uint64_t)d->heads * (uint64_t)(d->nope + d->rope);
     uint32_t spec[4];
     struct k3_mla_weights_args args = weights(a, b, spec);
-    spec[3] = b->n == 1 ? 16 : 64; /* groups of four columns; fewer make more workgroups */
+    spec[3] = b->n == 1 ? 32 : 64; /* groups of four columns; fewer make more workgroups */
     args.x = k3_gpu_read(a->gpu, k3_at(a->q, (uint64_t)b->row * q_row), (uint64_t)b->n * q_row);
     args.y = k3_gpu_write(a->gpu, scratch, 4ull * b->pairs * a->query_stride);
     k3_gpu_work(a->gpu, 2.0 * b->pairs * d->nope * d->kv_lora);
