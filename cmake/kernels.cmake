@@ -6,9 +6,9 @@ include(CheckCSourceCompiles)
 set(K3_ISA_avx2 "-mavx2;-mfma;-mf16c")
 set(K3_PROBE_avx2 "#include <immintrin.h>
 int main(void) { __m256 a = _mm256_fmadd_ps(_mm256_set1_ps(1), _mm256_set1_ps(2), _mm256_set1_ps(3)); return _mm256_movemask_ps(a); }")
-set(K3_ISA_avx512 "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx2;-mfma;-mf16c")
+set(K3_ISA_avx512 "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx2;-mfma;-mf16c")
 set(K3_PROBE_avx512 "#include <immintrin.h>
-int main(void) { __m512i a = _mm512_maddubs_epi16(_mm512_set1_epi8(1), _mm512_set1_epi8(2)); return (int)_mm512_reduce_add_epi32(a); }")
+int main(void) { __m512i a = _mm512_dpbusd_epi32(_mm512_set1_epi8(1), _mm512_set1_epi8(2), _mm512_set1_epi8(3)); return (int)_mm512_reduce_add_epi32(a); }")
 
 function(k3_add_kernels target)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

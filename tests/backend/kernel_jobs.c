@@ -155,7 +155,7 @@ job_result cpu_result_of(const kernel_job *j)
     job_result out = {NULL, 0};
     if (op_of(j) < job_ops || op_of(j) >= job_ops + N_JOB_OPS)
         return out;
-    k3_backend *be = open_level("scalar", 1);
+    k3_backend *be = open_level("scalar+exact", 1);
     out = compute(j, be);
     must_sync(be);
     be->close(be);

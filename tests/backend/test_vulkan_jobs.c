@@ -189,7 +189,7 @@ int main(int argc, char **argv)
             n++;
         }
     }
-    scalar = open_level("scalar", 1);
+    scalar = open_level("scalar+exact", 1);
     int failed = _cmocka_run_group_tests("Vulkan jobs", tests, (size_t)n, NULL, NULL);
     close_device();
     scalar->close(scalar);

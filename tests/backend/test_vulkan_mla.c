@@ -89,7 +89,7 @@ static double worst_head(const float *got, const float *want, int pairs)
 
 static void compare(const char *level)
 {
-    k3_backend *device = open_level(level, 1), *cpu = open_level("scalar", 2);
+    k3_backend *device = open_level(level, 1), *cpu = open_level("scalar+exact", 2);
     if (!device) {
         print_message("no Vulkan device\n");
         skip();

@@ -160,7 +160,7 @@ static k3_backend *open_device(void)
 static void many_rows_agree_with_the_cpu(void **state)
 {
     (void)state;
-    k3_backend *device = open_device(), *cpu = open_level("scalar", 1);
+    k3_backend *device = open_device(), *cpu = open_level("scalar+exact", 1);
     for (int i = 0; i < N_SHAPES; i++)
         for (int partial = 0; partial < 2; partial++)
             compare(device, cpu, &shapes[i], partial);
@@ -172,7 +172,7 @@ static void many_rows_agree_with_the_cpu(void **state)
 static void experts_in_scattered_slots_are_computed(void **state)
 {
     (void)state;
-    k3_backend *device = open_device(), *cpu = open_level("scalar", 1);
+    k3_backend *device = open_device(), *cpu = open_level("scalar+exact", 1);
     const shape shapes_of_many[2] = {{8, 64, 600, 64, 32, 25}, {128, 16, 600, 64, 32, 25}};
     for (int i = 0; i < 2; i++) {
         const shape *s = &shapes_of_many[i];

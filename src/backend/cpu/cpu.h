@@ -65,6 +65,11 @@ uint64_t k3_cpu_mat_bytes(const k3_mat *w);
 /* The host's view, or NULL for an absent tensor. */
 float *k3_cpu_floats(k3_ref ref);
 
+/* Rows of x as 8-bit codes in memory of that many bytes, aligned to 64: n_orders of codes (0 to 2); and making them, on all threads. */
+size_t k3_cpu_q8_bytes(int64_t rows, int cols, int n_orders);
+k3_q8 k3_cpu_q8_at(void *memory, int64_t rows, int cols, int has_codes, int has_by_nibble);
+void k3_cpu_quantize(k3_cpu *cpu, const k3_q8 *q, const float *x, int64_t rows);
+
 static inline size_t k3_round64(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;

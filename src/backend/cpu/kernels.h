@@ -16,6 +16,17 @@ typedef struct k3_cpu_mat {
     const unsigned char *codes, *scale; /* scale is never NULL, so that steps of 0 bytes from it are defined */
 } k3_cpu_mat;
 
+/* Rows of x [n, cols] as 8-bit codes, one scale for K3_Q8_BLOCK columns: x = scale code. `sum` is that of a block's codes. `by_nibble`
+ * holds the codes in the order in which four-bit weights come apart: of every eight columns the even ones, then the odd ones. Either may be
+ * NULL where no weights ask for it. A block with a value that is not finite has NaN as its scale. */
+enum { K3_Q8_BLOCK = 32 };
+typedef struct k3_q8 {
+    int cols;                       /* a multiple of K3_Q8_BLOCK */
+    signed char *codes, *by_nibble; /* [n, cols] */
+    float *scale;                   /* [n, cols / K3_Q8_BLOCK] */
+    int32_t *sum;
+} k3_q8;
+
 /* What one head's recurrence reads and writes: place of row 0, and the distance between rows in floats. */
 typedef struct k3_kda_head {
     float *o;
@@ -33,6 +44,11 @@ enum { K3_MAX_CONV = 8, K3_MAX_SOURCES = 32, K3_CHUNK = 64, K3_ATTEND_ROWS = 64 
 typedef void k3_decode_fn(float *out, const void *codes, const void *scale, k3_type type, int cols);
 /* y[t][r] = sum_c W[r, c] x[t][c] for rows r in first .. last-1 and all t. */
 typedef void k3_matmul_fn(float *const *y, const float *const *x, int T, const k3_cpu_mat *w, int first, int last);
+/* Columns first .. last-1 (multiples of K3_Q8_BLOCK) of a row of q from x [cols]. */
+typedef void k3_quantize_q8_fn(const k3_q8 *q, int row, const float *x, int first, int last);
+/* y[t][r] = sum over blocks, ascending, of (integer product of the block) (weights' scale) (x's scale), each step one fused multiply-add;
+ * for rows r in first .. last-1 and T rows of x, which are row_of[t]. For types and widths that k3_q8_takes. Same bits at every level. */
+typedef void k3_matmul_q8_fn(float *const *y, const k3_q8 *x, const int32_t *row_of, int T, const k3_cpu_mat *w, int first, int last);
 /* y[i, c] = keep[i] y[i, c] + sum_s p[i, s] v[s, c], s ascending; keep == NULL is 0 (y is not read). v f32 or bf16. Strides in elements. */
 typedef void k3_mix_fn(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v, int64_t v_stride,
                        int rows, int n, int cols);
@@ -63,6 +79,8 @@ typedef uint64_t k3_memory_read_fn(const unsigned char *data, int64_t bytes);
 typedef struct k3_cpu_kernels {
     k3_decode_fn *decode;
     k3_matmul_fn *matmul;
+    k3_quantize_q8_fn *quantize_q8;
+    k3_matmul_q8_fn *matmul_q8; /* NULL in exact mode */
     k3_mix_fn *mix_f32, *mix_bf16;
     k3_softmax_fn *softmax;
     k3_attnres_fn *attnres_mix;
@@ -91,10 +109,18 @@ void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact);
 
 size_t k3_kda_chunk_scratch(int D);
 
+/* Weights that are multiplied as integers. */
+static inline int k3_q8_takes(k3_type type, int cols)
+{
+    return cols % K3_Q8_BLOCK == 0 && (type == K3_INT8 || type == K3_MXFP4 || (type == K3_INT4_G64 && cols % 64 == 0));
+}
+
 /* What every level has; a level's own kernels carry its name. */
 #define K3_DECLARE_KERNELS(level)                                                                                                          \
     k3_decode_fn k3_decode_##level;                                                                                                        \
     k3_matmul_fn k3_matmul_##level;                                                                                                        \
+    k3_quantize_q8_fn k3_quantize_q8_##level;                                                                                              \
+    k3_matmul_q8_fn k3_matmul_q8_##level;                                                                                                  \
     k3_mix_fn k3_mix_f32_##level, k3_mix_bf16_##level;                                                                                     \
     k3_softmax_fn k3_softmax_##level;                                                                                                      \
     k3_attnres_fn k3_attnres_mix_##level;                                                                                                  \

@@ -44,7 +44,8 @@ void k3_matmul_scalar(float *const *y, const float *const *x, int T, const k3_cp
 
 /* ---- the op ------------------------------------------------------------------------------------------- */
 
-enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16 };
+/* A piece of a thread has at least PIECE items where there are enough: neighbouring rows share what is fetched ahead. */
+enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16, PIECE = 8 };
 
 /* Items are blocks of ROWS_AN_ITEM rows of all projections, one projection after the other. */
 typedef struct matmul_args {
@@ -52,6 +53,9 @@ typedef struct matmul_args {
     k3_cpu_mat w[MAX_PROJ];
     float **y[MAX_PROJ]; /* [T] rows of each output */
     const float **x;     /* [T] */
+    k3_q8 q;             /* x as codes, for the projections that are multiplied as integers */
+    int32_t *row_of;     /* [T]: 0, 1, ... */
+    int is_q8[MAX_PROJ];
     int rows[MAX_PROJ];
     int64_t first_item[MAX_PROJ + 1];
     int n, T;
@@ -67,7 +71,11 @@ static void matmul_task(void *arg, int64_t first, int64_t last, int thread)
         if (from >= to)
             continue;
         int r0 = (int)(from - a->first_item[i]) * ROWS_AN_ITEM, r1 = (int)(to - a->first_item[i]) * ROWS_AN_ITEM;
-        a->cpu->k.matmul(a->y[i], a->x, a->T, &a->w[i], r0, r1 < a->rows[i] ? r1 : a->rows[i]);
+        r1 = r1 < a->rows[i] ? r1 : a->rows[i];
+        if (a->is_q8[i])
+            a->cpu->k.matmul_q8(a->y[i], &a->q, a->row_of, a->T, &a->w[i], r0, r1);
+        else
+            a->cpu->k.matmul(a->y[i], a->x, a->T, &a->w[i], r0, r1);
     }
 }
 
@@ -87,6 +95,7 @@ static int prepare(k3_cpu *cpu, matmul_args *a, const k3_proj *proj, int n_proj)
             return 0;
         }
         a->rows[i] = w->rows;
+        a->is_q8[i] = cpu->k.matmul_q8 && k3_q8_takes(w->type, w->cols);
         a->first_item[i + 1] = a->first_item[i] + (w->rows + ROWS_AN_ITEM - 1) / ROWS_AN_ITEM;
     }
     a->n = n_proj;
@@ -100,19 +109,35 @@ void k3_cpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, in
     matmul_args a = {.cpu = cpu, .T = T};
     if (T < 1 || !prepare(cpu, &a, proj, n_proj))
         return;
-    const float **rows = k3_cpu_scratch(cpu, (size_t)T * (size_t)(n_proj + 1) * sizeof *rows);
-    if (!rows)
+    int cols = proj[0].w->cols, has_codes = 0, has_by_nibble = 0;
+    for (int i = 0; i < n_proj; i++)
+        *(proj[i].w->type == K3_INT8 ? &has_codes : &has_by_nibble) |= a.is_q8[i];
+    size_t row_bytes = k3_round64((size_t)T * (size_t)(n_proj + 1) * sizeof(float *)),
+           index_bytes = k3_round64((size_t)T * sizeof(int32_t));
+    size_t q8_bytes = has_codes || has_by_nibble ? k3_cpu_q8_bytes(T, cols, has_codes + has_by_nibble) : 0;
+    char *scratch = k3_cpu_scratch(cpu, row_bytes + index_bytes + q8_bytes);
+    if (!scratch)
         return;
-    int cols = proj[0].w->cols;
+    const float **rows = (const float **)(void *)scratch;
     a.x = rows;
-    for (int t = 0; t < T; t++)
+    a.row_of = (int32_t *)(void *)(scratch + row_bytes);
+    for (int t = 0; t < T; t++) {
         rows[t] = (const float *)k3_host(x) + (int64_t)t * cols;
+        a.row_of[t] = t;
+    }
+    if (q8_bytes) {
+        a.q = k3_cpu_q8_at(scratch + row_bytes + index_bytes, T, cols, has_codes, has_by_nibble);
+        k3_cpu_quantize(cpu, &a.q, rows[0], T);
+    }
     for (int i = 0; i < n_proj; i++) {
         a.y[i] = (float **)(void *)(rows + (size_t)T * (size_t)(i + 1));
         for (int t = 0; t < T; t++)
             a.y[i][t] = (float *)k3_host(proj[i].y) + (int64_t)t * a.rows[i];
         bytes += k3_cpu_mat_bytes(proj[i].w);
     }
-    k3_pool_run(cpu->pool, matmul_task, &a, a.first_item[n_proj], k3_cpu_grain((int64_t)ROWS_AN_ITEM * cols * T));
+    int64_t n_items = a.first_item[n_proj], grain = k3_cpu_grain((int64_t)ROWS_AN_ITEM * cols * T), fair = n_items / (4 * cpu->n_threads);
+    if (grain < PIECE)
+        grain = fair < grain ? grain : fair < PIECE ? fair : PIECE;
+    k3_pool_run(cpu->pool, matmul_task, &a, n_items, grain);
     k3_cpu_end(cpu, K3_OP_MATMUL, t0, bytes);
 }

@@ -5,7 +5,7 @@
 /* slots[t,k] = W2_e situ(W1_e z[t], W3_e z[t]),  e = ids[t,k]
  * z [T, L], slots [T, K, L] f32; W1 (gate), W3 (up) [I, L], W2 (down) [L, I], MXFP4. The work is expert by expert, so that an expert's
  * bytes are read once for all rows that want it. Pairs whose expert is not here are left out. The kernels are those of matmul and situ_glu:
- * this file holds no arithmetic of its own. */
+ * this file holds no arithmetic of its own. Where products are of integers, z and the inner activations are rounded to 8 bits. */
 
 enum { INNER_ROWS = 64, LATENT_ROWS = 64 };
 
@@ -28,8 +28,21 @@ typedef struct moe_args {
     /* By place: the rows of z, of the gate and up results [I], and the slot (in order t, k) [L]. */
     const float **z_row;
     float **gate_row, **up_row, **slot_row;
-    float *gate, *up, *slots;
+    float *gate, *up;
+    /* For integer products: z and the inner activations, and where in them a place's row is. */
+    int is_q8;
+    k3_q8 z_q8, inner_q8;
+    int32_t *row_of_z, *place_of;
 } moe_args;
+
+static void multiply(const moe_args *a, float *const *y, const float *const *x, const k3_q8 *q8, const int32_t *row_of, const moe_job *job,
+                     const k3_cpu_mat *w, int r0, int r1)
+{
+    if (a->is_q8)
+        a->cpu->k.matmul_q8(y + job->first, q8, row_of + job->first, job->n, w, r0, r1);
+    else
+        a->cpu->k.matmul(y + job->first, x + job->first, job->n, w, r0, r1);
+}
 
 /* Item i is block i % blocks of the inner rows of job i / blocks. */
 static void inner_task(void *arg, int64_t first, int64_t last, int thread)
@@ -41,10 +54,13 @@ static void inner_task(void *arg, int64_t first, int64_t last, int thread)
         const moe_job *job = &a->jobs[i / blocks];
         int r0 = (int)(i % blocks) * INNER_ROWS, r1 = r0 + INNER_ROWS < a->I ? r0 + INNER_ROWS : a->I;
         float *const *gate = a->gate_row + job->first, *const *up = a->up_row + job->first;
-        a->cpu->k.matmul(gate, a->z_row + job->first, job->n, &job->w1, r0, r1);
-        a->cpu->k.matmul(up, a->z_row + job->first, job->n, &job->w3, r0, r1);
-        for (int p = 0; p < job->n; p++)
+        multiply(a, a->gate_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w1, r0, r1);
+        multiply(a, a->up_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w3, r0, r1);
+        for (int p = 0; p < job->n; p++) {
             a->cpu->k.situ_glu(gate[p] + r0, gate[p] + r0, up[p] + r0, r1 - r0, a->b1, a->b2);
+            if (a->is_q8)
+                a->cpu->k.quantize_q8(&a->inner_q8, job->first + p, gate[p], r0, r1);
+        }
     }
 }
 
@@ -57,7 +73,7 @@ static void down_task(void *arg, int64_t first, int64_t last, int thread)
     for (int64_t i = first; i < last; i++) {
         const moe_job *job = &a->jobs[i / blocks];
         int r0 = (int)(i % blocks) * LATENT_ROWS, r1 = r0 + LATENT_ROWS < a->L ? r0 + LATENT_ROWS : a->L;
-        a->cpu->k.matmul(a->slot_row + job->first, (const float *const *)a->gate_row + job->first, job->n, &job->w2, r0, r1);
+        multiply(a, a->slot_row, (const float *const *)a->gate_row, &a->inner_q8, a->place_of, job, &job->w2, r0, r1);
     }
 }
 
@@ -102,22 +118,28 @@ static int take_expert(k3_cpu *cpu, const moe_args *a, moe_job *job, const k3_ex
 static int lay_out(k3_cpu *cpu, moe_args *a)
 {
     size_t pairs = (size_t)a->n_pairs, n_ids = (size_t)a->moe->E, n_jobs = pairs < n_ids ? pairs : n_ids;
-    size_t bytes[8] = {n_jobs * sizeof *a->jobs,
-                       n_ids * sizeof *a->count,
-                       pairs * sizeof *a->z_row,
-                       pairs * sizeof *a->gate_row,
-                       pairs * sizeof *a->up_row,
-                       pairs * sizeof *a->slot_row,
-                       pairs * (size_t)a->I * sizeof(float),
-                       pairs * (size_t)a->I * sizeof(float)};
+    size_t index_bytes = a->is_q8 ? pairs * sizeof *a->row_of_z : 0;
+    size_t bytes[12] = {n_jobs * sizeof *a->jobs,
+                        n_ids * sizeof *a->count,
+                        pairs * sizeof *a->z_row,
+                        pairs * sizeof *a->gate_row,
+                        pairs * sizeof *a->up_row,
+                        pairs * sizeof *a->slot_row,
+                        pairs * (size_t)a->I * sizeof(float),
+                        pairs * (size_t)a->I * sizeof(float),
+                        index_bytes,
+                        index_bytes,
+                        a->is_q8 ? k3_cpu_q8_bytes(a->moe->T, a->L, 1) : 0,
+                        a->is_q8 ? k3_cpu_q8_bytes(a->n_pairs, a->I, 1) : 0};
+    enum { PARTS = sizeof bytes / sizeof *bytes };
     size_t total = 0;
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < PARTS; i++)
         total += k3_round64(bytes[i]);
     char *at = k3_cpu_scratch(cpu, total);
     if (!at)
         return 0;
-    void *part[8];
-    for (int i = 0; i < 8; i++) {
+    void *part[PARTS];
+    for (int i = 0; i < PARTS; i++) {
         part[i] = at;
         at += k3_round64(bytes[i]);
     }
@@ -129,6 +151,12 @@ static int lay_out(k3_cpu *cpu, moe_args *a)
     a->slot_row = part[5];
     a->gate = part[6];
     a->up = part[7];
+    if (a->is_q8) {
+        a->row_of_z = part[8];
+        a->place_of = part[9];
+        a->z_q8 = k3_cpu_q8_at(part[10], a->moe->T, a->L, 0, 1);
+        a->inner_q8 = k3_cpu_q8_at(part[11], a->n_pairs, a->I, 0, 1);
+    }
     return 1;
 }
 
@@ -160,6 +188,10 @@ static int sort_pairs(k3_cpu *cpu, moe_args *a, const int32_t *ids, float *slots
         a->gate_row[at] = a->gate + (int64_t)at * a->I;
         a->up_row[at] = a->up + (int64_t)at * a->I;
         a->slot_row[at] = slots + (int64_t)p * a->L;
+        if (a->is_q8) {
+            a->row_of_z[at] = p / moe->K;
+            a->place_of[at] = at;
+        }
     }
     return 1;
 }
@@ -172,9 +204,12 @@ void k3_cpu_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe *mo
         return;
     const int32_t *ids = moe->host_ids ? moe->host_ids : k3_host(moe->ids);
     moe_args a = {.cpu = cpu, .moe = moe, .z = k3_host(z), .L = moe->L, .I = moe->I, .b1 = moe->b1, .b2 = moe->b2};
+    a.is_q8 = cpu->k.matmul_q8 != NULL;
     a.n_pairs = count_pairs(cpu, moe, ids);
     if (a.n_pairs < 1 || !lay_out(cpu, &a) || !sort_pairs(cpu, &a, ids, k3_host(slots)))
         return;
+    if (a.is_q8)
+        k3_cpu_quantize(cpu, &a.z_q8, a.z, moe->T);
     int64_t inner_blocks = (a.I + INNER_ROWS - 1) / INNER_ROWS, down_blocks = (a.L + LATENT_ROWS - 1) / LATENT_ROWS;
     int64_t rows = ((int64_t)a.n_pairs + a.n_jobs - 1) / a.n_jobs;
     k3_pool_run(cpu->pool, inner_task, &a, a.n_jobs * inner_blocks, k3_cpu_grain(rows * INNER_ROWS * a.L));

@@ -1,0 +1,7 @@
+#include "backend/cpu/x86/vec_avx2.h"
+
+#include <string.h>
+
+#include "backend/cpu/x86/vi_avx2.h"
+
+#include "backend/cpu/x86/matmul_q8_body.h"

@@ -1,0 +1,115 @@
+/* Integers on AVX2: the names of vi_avx512.h, which says what they mean; include after vec_avx2.h. */
+#ifndef K3_BACKEND_CPU_X86_VI_H
+#define K3_BACKEND_CPU_X86_VI_H
+
+enum { VI_ROWS = 8, VI_MANY = 4, VI_INT8_OFFSET = 0 };
+
+typedef __m256i vi;
+
+static inline vi vi_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+
+static inline vi vi_set8(int x)
+{
+    return _mm256_set1_epi8((char)x);
+}
+
+static inline vi vi_set32(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+
+static inline vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+
+static inline vi vi_add32(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+
+static inline vi vi_load_rows(const unsigned char *p, size_t step)
+{
+    __m128i low = _mm_loadu_si128((const __m128i *)(const void *)p), high = _mm_loadu_si128((const __m128i *)(const void *)(p + step));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+static inline vi vi_unpack_low32(vi a, vi b)
+{
+    return _mm256_unpacklo_epi32(a, b);
+}
+
+static inline vi vi_unpack_high32(vi a, vi b)
+{
+    return _mm256_unpackhi_epi32(a, b);
+}
+
+static inline vi vi_unpack_low64(vi a, vi b)
+{
+    return _mm256_unpacklo_epi64(a, b);
+}
+
+static inline vi vi_unpack_high64(vi a, vi b)
+{
+    return _mm256_unpackhi_epi64(a, b);
+}
+
+static inline vi vi_shift_right4(vi x)
+{
+    return _mm256_srli_epi16(x, 4);
+}
+
+/* They stay signed: pairs of products of 8 bits without a sign would not fit 16 bits. */
+static inline vi vi_int8(vi x)
+{
+    return x;
+}
+
+static inline vi vi_twice_e2m1(vi nibbles)
+{
+    const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles);
+}
+
+static inline vi vi_four(const signed char *x)
+{
+    int32_t four;
+    memcpy(&four, x, 4);
+    return _mm256_set1_epi32(four);
+}
+
+/* u is at most 24, so that two products fit 16 bits. */
+static inline vi vi_dot(vi sum, vi u, const signed char *x)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(u, vi_four(x)), _mm256_set1_epi16(1)));
+}
+
+/* w x = |w| (x with w's sign): 2 * 128 * 127 fits 16 bits. */
+static inline vi vi_dot_int8(vi sum, vi w, const signed char *x)
+{
+    vi pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(vi_four(x), w));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+static inline vf vi_to_float(vi x)
+{
+    return _mm256_cvtepi32_ps(x);
+}
+
+static inline vf vi_as_float(vi x)
+{
+    return _mm256_castsi256_ps(x);
+}
+
+static inline vf vi_e8m0(vi dwords, int i)
+{
+    vi byte = _mm256_and_si256(_mm256_srl_epi32(dwords, _mm_cvtsi32_si128(8 * i)), vi_set32(255));
+    vi is_odd = _mm256_or_si256(_mm256_cmpeq_epi32(byte, vi_zero()), _mm256_cmpeq_epi32(byte, vi_set32(255)));
+    vi bits = _mm256_slli_epi32(byte, 23);
+    return _mm256_castsi256_ps(_mm256_or_si256(bits, _mm256_and_si256(is_odd, vi_set32(0x00400000))));
+}
+
+#endif
