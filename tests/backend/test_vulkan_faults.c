@@ -555,14 +555,14 @@ static int finds_nonsense(const k3_vk_spirv *kernel, int exact, int *used)
 }
 
 /* Each kernel in turn, in the mode that uses it. Left out: kernels for matrix units where there are none, and the one whose results are
- * places that others read from. */
+ * places that others read from. What a kernel computes says nothing about memory, so that a sanitizer sees some of them. */
 static void h21_a_kernel_that_computes_nonsense_is_found_at_start(void **state)
 {
     (void)state;
     k3_backend *be = open_device("", &(k3_backend_config){.self_test = 1});
     int has_matrices = strstr(be->describe(be), "matrix") != NULL, has_halves = strstr(be->describe(be), "f16") != NULL, n_missed = 0;
     be->close(be);
-    for (int i = 0; i < K3_GPU_N_SHADERS; i++) {
+    for (int i = 0; i < K3_GPU_N_SHADERS; i += is_sanitized() ? 8 : 1) {
         const k3_vk_spirv *kernel = &k3_vk_shaders[i];
         int used;
         if (!kernel->words || (is_for_matrices(kernel->name) && !has_matrices) || (strstr(kernel->name, "_f16") && !has_halves) ||

@@ -53,12 +53,11 @@ static void close_clean(k3_engine *engine, const char *faults)
 static const k3_config exact = {.backend = "vulkan:0", .exact = 1, .threads = 1};
 
 /* The CPU's tokens on such a device. */
-static void same_tokens(const char *model, const char *faults, const k3_config *config, int n_new)
+static void same_tokens(const run *want, const char *model, const char *faults, const k3_config *config, int n_prompt, int n_new)
 {
-    const run *want = cpu_run(model);
     run got = {.scores = NULL};
     k3_engine *engine = open_engine(model, faults, config);
-    must_generate(&got, engine, PROMPT, n_new);
+    must_generate(&got, engine, n_prompt, n_new);
     same_ids(&got, want, faults);
     close_clean(engine, faults);
 }
@@ -186,8 +185,16 @@ static void h01_h20_limits_and_heaps_change_no_token(void **state)
         "discrete=1,heaps=d400:h1600:v20",
         "hide=VK_EXT_memory_budget:VK_EXT_external_memory_host:shaderFloat16:subgroupSizeControl",
     };
+    enum { N_PROMPT = 20, N_NEW = 8 };
+    run want = {.scores = NULL};
+    k3_error err;
+    k3_engine *cpu;
+    if (k3_engine_open(&cpu, MINI, &(k3_config){.backend = "cpu", .exact = 1}, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    must_generate(&want, cpu, N_PROMPT, N_NEW);
+    k3_engine_close(cpu);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        same_tokens(MINI, faults[i], &exact, 8);
+        same_tokens(&want, MINI, faults[i], &exact, N_PROMPT, N_NEW);
 }
 
 /* ---- experts in device memory ---------------------------------------------------------------------------------------- */
@@ -247,7 +254,7 @@ static void a_second_device_holds_experts(void **state)
     (void)state;
     k3_config config = exact;
     config.expert_devices = "vulkan:0";
-    same_tokens(TINY, "", &config, 16);
+    same_tokens(cpu_run(TINY), TINY, "", &config, PROMPT, 16);
 }
 
 /* ---- failures --------------------------------------------------------------------------------------------------------- */
