@@ -1,6 +1,7 @@
 /* What k3.h promises of engines and sessions, on a tiny checkpoint written by the test. */
 #include "backend/backend.h"
 #include "k3.h"
+#include "support/leaks.h"
 #include "support/tiny_checkpoint.h"
 
 #include <setjmp.h>
@@ -53,9 +54,8 @@ static void append(k3_session *session, const int32_t *more, size_t n)
     ok(k3_session_append(session, more, n, &err), &err);
 }
 
-static float *score(const k3_config *config, const size_t *pieces, size_t n_pieces)
+static float *score(k3_engine *engine, const size_t *pieces, size_t n_pieces)
 {
-    k3_engine *engine = open_engine(config);
     k3_session *session = open_session(engine);
     float *logits = malloc(sizeof(float) * N * V);
     k3_error err;
@@ -65,7 +65,6 @@ static float *score(const k3_config *config, const size_t *pieces, size_t n_piec
     assert_int_equal(at, N);
     assert_memory_equal(k3_session_logits(session), logits + (N - 1) * V, sizeof(float) * V);
     k3_session_close(session);
-    k3_engine_close(engine);
     return logits;
 }
 
@@ -84,22 +83,26 @@ static int has_level(const char *level)
 static void bits_do_not_depend_on_chunks_threads_or_calls(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < 3; l++) {
+    /* A sanitizer looks at kernels in test_ops; here it sees threads meet, which they do alike at every level. */
+    for (size_t l = is_sanitized() && has_level(levels[1]); l < 3; l++) {
         if (!has_level(levels[l]))
             continue;
         for (int exact = 0; exact <= 1; exact++) {
             size_t whole[] = {N}, split[] = {1, 7, 1, 20, 16};
             k3_config plain = {.backend = levels[l], .exact = exact, .threads = 1};
-            float *want = score(&plain, whole, 1);
+            k3_engine *engine = open_engine(&plain);
+            float *want = score(engine, whole, 1);
+            k3_engine_close(engine);
             for (int threads = 1; threads <= 3; threads++)
                 for (int chunk = 1; chunk <= 64; chunk = chunk == 1 ? 7 : chunk == 7 ? 64 : 65) {
                     k3_config config = {.backend = levels[l], .exact = exact, .threads = threads, .chunk_rows = chunk};
-                    float *got = score(&config, whole, 1);
-                    assert_memory_equal(got, want, sizeof(float) * N * V);
-                    free(got);
-                    got = score(&config, split, 5);
-                    assert_memory_equal(got, want, sizeof(float) * N * V);
-                    free(got);
+                    engine = open_engine(&config);
+                    for (int is_split = 0; is_split <= 1; is_split++) {
+                        float *got = score(engine, is_split ? split : whole, is_split ? 5 : 1);
+                        assert_memory_equal(got, want, sizeof(float) * N * V);
+                        free(got);
+                    }
+                    k3_engine_close(engine);
                 }
             free(want);
         }

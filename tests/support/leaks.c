@@ -31,6 +31,8 @@ int __lsan_is_turned_off(void)
     dl_iterate_phdr(is_driver, &found);
     return found;
 }
+#elif __has_feature(thread_sanitizer)
+#define SANITIZED 1
 #endif
 #endif
 
