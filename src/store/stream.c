@@ -382,7 +382,7 @@ static void drain(k3_stream *s)
 
 int k3_stream_may_guess(const k3_stream *s, int n_experts)
 {
-    return s->n_slots > 1 && k3_policy_used(s->policy) < n_experts;
+    return s->n_slots > 1 && (s->n_slots < n_experts || k3_policy_used(s->policy) < n_experts - n_experts / 8);
 }
 
 /* The layer that was guessed has chosen: how good the guess was. */

@@ -56,7 +56,7 @@ k3_status k3_stream_next(k3_stream *stream, const k3_expert **view, int *n, k3_e
 /* After begin, and before all is handed out: the layer after it is expected to want ids[n], the likeliest first, each once. What is there
  * already is no read. A guess that cannot be read is no failure: whoever wants that expert hears of it. */
 void k3_stream_guess(k3_stream *stream, int layer, const int32_t *ids, int n);
-/* There is something that a guess could bring. */
+/* A guess could bring enough to be worth making: where all experts have room, the last few of them are not. */
 int k3_stream_may_guess(const k3_stream *stream, int n_experts);
 /* An expert of the layer that was begun last, handed out and taken back: it is elsewhere now, and its slot is free. */
 void k3_stream_forget(k3_stream *stream, int id);
