@@ -1,3 +1,3 @@
 #include "backend/cpu/x86/vec_avx512.h"
 
-#include "backend/cpu/x86/attnres_mix_body.h"
+#include "backend/cpu/vec/attnres_mix_body.h"

@@ -1,6 +1,6 @@
 #include "backend/cpu/x86/vec_avx2.h"
 
-#include "backend/cpu/x86/vec_math.h"
-#include "backend/cpu/x86/vec_sums.h"
+#include "backend/cpu/vec/vec_math.h"
+#include "backend/cpu/vec/vec_sums.h"
 
-#include "backend/cpu/x86/gate_rmsnorm_body.h"
+#include "backend/cpu/vec/gate_rmsnorm_body.h"

@@ -1,3 +1,3 @@
 #include "backend/cpu/x86/decode_avx512.h"
 
-#include "backend/cpu/x86/matmul_body.h"
+#include "backend/cpu/vec/matmul_body.h"

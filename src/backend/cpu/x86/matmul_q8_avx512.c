@@ -4,4 +4,4 @@
 
 #include "backend/cpu/x86/vi_avx512.h"
 
-#include "backend/cpu/x86/matmul_q8_body.h"
+#include "backend/cpu/vec/matmul_q8_body.h"

@@ -1,5 +1,5 @@
 #include "backend/cpu/x86/vec_avx512.h"
 
-#include "backend/cpu/x86/vec_math.h"
+#include "backend/cpu/vec/vec_math.h"
 
-#include "backend/cpu/x86/router_topk_body.h"
+#include "backend/cpu/vec/router_topk_body.h"

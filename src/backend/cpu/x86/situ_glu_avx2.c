@@ -1,5 +1,5 @@
 #include "backend/cpu/x86/vec_avx2.h"
 
-#include "backend/cpu/x86/vec_math.h"
+#include "backend/cpu/vec/vec_math.h"
 
-#include "backend/cpu/x86/situ_glu_body.h"
+#include "backend/cpu/vec/situ_glu_body.h"

@@ -1,4 +1,4 @@
-/* One vector of f32 on AVX-512. vec_avx2.h gives the same names for AVX2, and the kernels of an op are written once, in <op>_body.h, on
+/* One vector of f32 on AVX-512. vec_avx2.h gives the same names for AVX2, and the kernels of an op are written once, in vec/<op>_body.h, on
  * these names; <op>_avx2.c and <op>_avx512.c are that text compiled for one instruction set. */
 #ifndef K3_BACKEND_CPU_X86_VEC_H
 #define K3_BACKEND_CPU_X86_VEC_H
@@ -64,6 +64,12 @@ static inline vf vf_load_strided(const float *at, int stride)
 {
     __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return _mm512_i32gather_ps(_mm512_mullo_epi32(lane, _mm512_set1_epi32(stride)), at, 4);
+}
+
+/* Asks for the line of memory at a place, which need not be mapped, for soon. */
+static inline void vf_prefetch(const void *at)
+{
+    _mm_prefetch(at, _MM_HINT_T1);
 }
 
 static inline vf vf_add(vf a, vf b)

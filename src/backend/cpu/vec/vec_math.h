@@ -1,8 +1,8 @@
-/* exp, sigmoid and tanh on vectors; include after vec_avx2.h or vec_avx512.h. A lane's result depends on its own input only. Largest error
+/* exp, sigmoid and tanh on vectors; include after a vec header. A lane's result depends on its own input only. Largest error
  * seen by tests/backend/test_vec_math.c against the C library in double: exp 1 ulp, sigmoid 3 ulp, tanh 4 ulp (subnormal results: one unit
  * of 2^-149). NaN stays NaN. */
-#ifndef K3_BACKEND_CPU_X86_VEC_MATH_H
-#define K3_BACKEND_CPU_X86_VEC_MATH_H
+#ifndef K3_BACKEND_CPU_VEC_VEC_MATH_H
+#define K3_BACKEND_CPU_VEC_VEC_MATH_H
 
 /* Splits x = n ln2 + r with |r| <= ln2 / 2 and returns exp(r) - 1, the Taylor series to r^7 (the next term is below 2^-27). ln2 comes as
  * the nearest float and the rest. */

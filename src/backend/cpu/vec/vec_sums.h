@@ -1,6 +1,6 @@
 /* Sums that several ops need; include after a vec header. */
-#ifndef K3_BACKEND_CPU_X86_VEC_SUMS_H
-#define K3_BACKEND_CPU_X86_VEC_SUMS_H
+#ifndef K3_BACKEND_CPU_VEC_VEC_SUMS_H
+#define K3_BACKEND_CPU_VEC_VEC_SUMS_H
 
 /* sum_c x[c]^2 in double, lane by lane: a norm's rounding reaches everything behind it, and costs next to nothing. The order depends on n
  * only. */

@@ -1,4 +1,4 @@
-/* matmul and decode on vectors; include after decode_avx2.h or decode_avx512.h.
+/* matmul and decode on vectors; include after a decode header.
  *
  * The one order of a sum, for every T: lane i of one running sum takes columns i, i + LANES, i + 2 LANES, ... ascending, each with one
  * fused multiply-add; columns beyond the row count as 0 * 0; vf_sum adds the lanes; a row's scale multiplies the result. The weights that

@@ -1,4 +1,4 @@
-/* Integer products on vectors; include after vec_avx2.h or vec_avx512.h and a vi header.
+/* Integer products on vectors; include after a vec and a vi header.
  *
  * A tile is VI_ROWS rows of the matrix, a lane each, so that a sum over blocks is one chain in one lane: the order of the scalar kernel.
  * The codes of a block of 32 columns are turned from rows to lanes by a transposition, 4 columns a lane and vector, as 8-bit numbers that
@@ -114,7 +114,7 @@ K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const
     for (int b = 0; b < n_blocks; b++) {
         vi u[DWORDS];
         for (int i = 0; i < tile_bytes; i += 64)
-            _mm_prefetch(ahead + (size_t)b * (size_t)tile_bytes + i, _MM_HINT_T1);
+            vf_prefetch(ahead + (size_t)b * (size_t)tile_bytes + i);
         block_codes(u, p + (size_t)b * (size_t)bytes_a_block(type), w->row_bytes, type);
         vf w_scale = type == K3_INT8 ? vf_zero() : block_scale(&s, w, scale, b, type);
         for (int t = 0; t < n_t; t++) {
