@@ -1,6 +1,6 @@
 # Kernel files for one instruction set each: src/backend/cpu/<arch>/<op>_<isa>.c. A file is compiled when the
 # compiler takes the flags AND the assembler takes what they produce; otherwise it is left out with a notice
-# and the run-time table keeps the kernel below it.
+# and the run-time table keeps the kernel below it. Their text is src/backend/cpu/vec/<op>_body.h.
 include(CheckCSourceCompiles)
 
 set(K3_ISA_avx2 "-mavx2;-mfma;-mf16c")
@@ -9,17 +9,24 @@ int main(void) { __m256 a = _mm256_fmadd_ps(_mm256_set1_ps(1), _mm256_set1_ps(2)
 set(K3_ISA_avx512 "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx2;-mfma;-mf16c")
 set(K3_PROBE_avx512 "#include <immintrin.h>
 int main(void) { __m512i a = _mm512_dpbusd_epi32(_mm512_set1_epi8(1), _mm512_set1_epi8(2), _mm512_set1_epi8(3)); return (int)_mm512_reduce_add_epi32(a); }")
+set(K3_ISA_neon "-march=armv8.2-a+dotprod")
+set(K3_PROBE_neon "#include <arm_neon.h>
+int main(void) { return vgetq_lane_s32(vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(1), vdupq_n_s8(2)), 0); }")
 
 function(k3_add_kernels target)
-  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    return()
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set(arch x86)
+    set(isas avx2 avx512)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    set(arch arm)
+    set(isas neon)
   endif()
-  foreach(isa avx2 avx512)
+  foreach(isa ${isas})
     string(REPLACE ";" " " flags "${K3_ISA_${isa}}")
     set(CMAKE_REQUIRED_FLAGS "${flags}")
     check_c_source_compiles("${K3_PROBE_${isa}}" K3_HAVE_${isa})
     unset(CMAKE_REQUIRED_FLAGS)
-    file(GLOB files CONFIGURE_DEPENDS src/backend/cpu/x86/*_${isa}.c)
+    file(GLOB files CONFIGURE_DEPENDS src/backend/cpu/${arch}/*_${isa}.c)
     if(K3_HAVE_${isa} AND files)
       target_sources(${target} PRIVATE ${files})
       set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${K3_ISA_${isa}}")

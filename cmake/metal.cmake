@@ -35,7 +35,7 @@ endif()
 # enable_language does not work in a function.
 if(APPLE)
   enable_language(OBJC)
-elseif(K3_TESTS)
+elseif(K3_TESTS AND NOT CMAKE_CROSSCOMPILING)
   find_program(K3_OBJC NAMES clang-14 clang)
   if(K3_OBJC)
     set(CMAKE_OBJC_COMPILER ${K3_OBJC})

@@ -76,7 +76,8 @@ k3_status k3_backend_open(k3_backend **out, const k3_backend_config *config, cha
         return entry->open ? entry->open(out, colon ? colon + 1 : "", config, err) : lacks(entry, err);
     return k3_fail(
         err, K3_E_INVALID,
-        "backend: \"%s\" found; auto, cpu, cpu:scalar, cpu:avx2, cpu:avx512, metal, metal:DEVICE, vulkan and vulkan:DEVICE exist", name);
+        "backend: \"%s\" found; auto, cpu, cpu:scalar, cpu:avx2, cpu:avx512, cpu:neon, metal, metal:DEVICE, vulkan and vulkan:DEVICE exist",
+        name);
 }
 
 k3_status k3_backend_devices(char **text, k3_error *err)

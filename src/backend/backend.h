@@ -214,7 +214,7 @@ typedef struct k3_backend_entry {
 /* Takes the place of the built-in entry of that name, before anything is opened: tests bring a Metal to machines that have none. */
 void k3_backend_register(const k3_backend_entry *entry);
 
-/* cpu/cpu.c. level: NULL or "" (best), "scalar", "avx2", "avx512". Of config, threads and exact count. */
+/* cpu/cpu.c. level: NULL or "" (best), "scalar", "avx2", "avx512", "neon". Of config, threads and exact count. */
 k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_config *config, k3_error *err);
 
 /* vulkan/open.c. device: NULL or "" (the best that is not software), a number from the list, or a part of a name; a software device must

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const level_names[N_LEVELS] = {"scalar", "avx2",         "avx512", "avx2+exact", "avx512+exact",
-                                           "vulkan", "vulkan+exact", "metal",  "metal+exact"};
+const char *const level_names[N_LEVELS] = {"scalar",     "avx2",   "avx512",       "neon",  "avx2+exact", "avx512+exact",
+                                           "neon+exact", "vulkan", "vulkan+exact", "metal", "metal+exact"};
 
 k3_backend *open_level(const char *level, int threads)
 {

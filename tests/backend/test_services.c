@@ -57,7 +57,7 @@ static void unknown_names_list_what_there_is(void **state)
     refused("gpu", K3_E_INVALID, "cpu:avx512");
     refused("cpuscalar", K3_E_INVALID, "\"cpuscalar\"");
     refused("", K3_E_INVALID, "cpu");
-    refused("cpu:avx3", K3_E_INVALID, "scalar, avx2, avx512");
+    refused("cpu:avx3", K3_E_INVALID, "scalar, avx2, avx512, neon exist");
     refused("cpu:scalar2", K3_E_INVALID, "\"scalar2\"");
 }
 

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512"};
+static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:neon"};
 
 static k3_engine *open_exact(const char *folder, const char *level, int threads, int chunk)
 {

@@ -241,12 +241,12 @@ static void c26_a_long_prompt_in_any_chunks_gives_the_same_answer(void **state)
 static void c46_d06_every_level_decodes_the_same_64_tokens(void **state)
 {
     (void)state;
-    static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512"};
+    static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:neon"};
     const char *const families[] = {"arithmetic", "units"};
     for (int f = 0; f < 2; f++) {
         size_t n;
         int32_t *prompt = prompt_of(GOLDEN "prompts.json", families[f], &n), want[64], got[64];
-        for (int l = 0; l < 3; l++) {
+        for (int l = 0; l < 4; l++) {
             k3_engine *engine;
             k3_config config = {.backend = levels[l]};
             if (k3_engine_open(&engine, MODEL, &config, NULL) != K3_OK)

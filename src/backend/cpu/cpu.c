@@ -390,8 +390,8 @@ static k3_status choose_level(k3_cpu_level *out, const char *level, k3_error *er
                    ? K3_OK
                    : k3_fail(err, K3_E_UNSUPPORTED, "backend cpu:%s: this processor or build lacks %s; here are %s", level, level, here);
     }
-    return k3_fail(err, K3_E_INVALID, "backend cpu: level \"%s\" found; scalar, avx2, avx512 exist, of which this machine has %s", level,
-                   here);
+    return k3_fail(err, K3_E_INVALID, "backend cpu: level \"%s\" found; scalar, avx2, avx512, neon exist, of which this machine has %s",
+                   level, here);
 }
 
 k3_status k3_cpu_open(k3_backend **out, const char *level, const k3_backend_config *config, k3_error *err)

@@ -1,11 +1,32 @@
 #include "backend/cpu/kernels.h"
 
-static const char *const level_names[K3_CPU_N_LEVELS] = {"scalar", "avx2", "avx512"};
+#if K3_HAVE_NEON && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif K3_HAVE_NEON
+#include <sys/auxv.h>
+#endif
+
+static const char *const level_names[K3_CPU_N_LEVELS] = {"scalar", "avx2", "avx512", "neon"};
 
 const char *k3_cpu_level_name(k3_cpu_level level)
 {
     return level_names[level];
 }
+
+#if K3_HAVE_NEON
+/* NEON with dot products of bytes. */
+static int has_neon(void)
+{
+#ifdef __APPLE__
+    int has = 0;
+    size_t size = sizeof has;
+    return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, NULL, 0) == 0 && has;
+#else
+    unsigned long has = getauxval(AT_HWCAP);
+    return (has & HWCAP_ASIMD) && (has & HWCAP_ASIMDDP);
+#endif
+}
+#endif
 
 int k3_cpu_level_here(k3_cpu_level level)
 {
@@ -20,6 +41,10 @@ int k3_cpu_level_here(k3_cpu_level level)
     case K3_CPU_AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#if K3_HAVE_NEON
+    case K3_CPU_NEON:
+        return has_neon();
 #endif
     default:
         return 0;
@@ -45,6 +70,31 @@ static const k3_cpu_kernels tables[K3_CPU_N_LEVELS] = {
 #if K3_HAVE_AVX512
     [K3_CPU_AVX512] = K3_TABLE(avx512),
 #endif
+#if K3_HAVE_NEON
+    [K3_CPU_NEON] = K3_TABLE(neon),
+#endif
+};
+
+/* Exact mode's products and mixes. The scalar kernels sum in double anyway. */
+#define K3_EXACT_TABLE(level)                                                                                                              \
+    {                                                                                                                                      \
+        .matmul = k3_matmul_exact_##level, .mix_f32 = k3_mix_f32_exact_##level, .mix_bf16 = k3_mix_bf16_exact_##level,                     \
+    }
+
+static const struct {
+    k3_matmul_fn *matmul;
+    k3_mix_fn *mix_f32, *mix_bf16;
+} exact_tables[K3_CPU_N_LEVELS] = {
+    [K3_CPU_SCALAR] = {.matmul = k3_matmul_scalar, .mix_f32 = k3_mix_f32_scalar, .mix_bf16 = k3_mix_bf16_scalar},
+#if K3_HAVE_AVX2
+    [K3_CPU_AVX2] = K3_EXACT_TABLE(avx2),
+#endif
+#if K3_HAVE_AVX512
+    [K3_CPU_AVX512] = K3_EXACT_TABLE(avx512),
+#endif
+#if K3_HAVE_NEON
+    [K3_CPU_NEON] = K3_EXACT_TABLE(neon),
+#endif
 };
 
 void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact)
@@ -58,18 +108,7 @@ void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact)
         return;
     k->matmul_q8 = NULL;
     k->decode = tables[level].decode;
-#if K3_HAVE_AVX2
-    if (level == K3_CPU_AVX2) {
-        k->matmul = k3_matmul_exact_avx2;
-        k->mix_f32 = k3_mix_f32_exact_avx2;
-        k->mix_bf16 = k3_mix_bf16_exact_avx2;
-    }
-#endif
-#if K3_HAVE_AVX512
-    if (level == K3_CPU_AVX512) {
-        k->matmul = k3_matmul_exact_avx512;
-        k->mix_f32 = k3_mix_f32_exact_avx512;
-        k->mix_bf16 = k3_mix_bf16_exact_avx512;
-    }
-#endif
+    k->matmul = exact_tables[level].matmul;
+    k->mix_f32 = exact_tables[level].mix_f32;
+    k->mix_bf16 = exact_tables[level].mix_bf16;
 }

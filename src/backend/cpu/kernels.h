@@ -98,7 +98,7 @@ typedef struct k3_cpu_kernels {
     k3_memory_read_fn *memory_read;
 } k3_cpu_kernels;
 
-typedef enum k3_cpu_level { K3_CPU_SCALAR, K3_CPU_AVX2, K3_CPU_AVX512, K3_CPU_N_LEVELS } k3_cpu_level;
+typedef enum k3_cpu_level { K3_CPU_SCALAR, K3_CPU_AVX2, K3_CPU_AVX512, K3_CPU_NEON, K3_CPU_N_LEVELS } k3_cpu_level;
 
 const char *k3_cpu_level_name(k3_cpu_level level);
 /* Whether this build has the level's kernels and this CPU can run them. */
@@ -135,11 +135,18 @@ static inline int k3_q8_takes(k3_type type, int cols)
     k3_router_fn k3_router_topk_##level;                                                                                                   \
     k3_memory_read_fn k3_memory_read_##level;
 
+/* The same products and mixes with sums in double, of the levels above scalar. */
+#define K3_DECLARE_EXACT(level)                                                                                                            \
+    k3_matmul_fn k3_matmul_exact_##level;                                                                                                  \
+    k3_mix_fn k3_mix_f32_exact_##level, k3_mix_bf16_exact_##level;
+
 K3_DECLARE_KERNELS(scalar)
 K3_DECLARE_KERNELS(avx2)
 K3_DECLARE_KERNELS(avx512)
-k3_matmul_fn k3_matmul_exact_avx2, k3_matmul_exact_avx512;
-k3_mix_fn k3_mix_f32_exact_avx2, k3_mix_bf16_exact_avx2, k3_mix_f32_exact_avx512, k3_mix_bf16_exact_avx512;
+K3_DECLARE_KERNELS(neon)
+K3_DECLARE_EXACT(avx2)
+K3_DECLARE_EXACT(avx512)
+K3_DECLARE_EXACT(neon)
 
 /* Scalar at every level: the chunked recurrence is the specification of other backends, and memory alone bounds the addition. */
 k3_kda_chunk_fn k3_kda_chunk_scalar;

@@ -1,0 +1,5 @@
+#include "backend/cpu/arm/vec_neon.h"
+
+#include "backend/cpu/vec/vec_math.h"
+
+#include "backend/cpu/vec/gate_mul_body.h"

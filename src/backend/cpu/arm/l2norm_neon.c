@@ -1,0 +1,5 @@
+#include "backend/cpu/arm/vec_neon.h"
+
+#include "backend/cpu/vec/vec_sums.h"
+
+#include "backend/cpu/vec/l2norm_body.h"

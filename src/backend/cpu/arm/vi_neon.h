@@ -1,0 +1,108 @@
+/* Integers on NEON with dot products: the names of x86/vi_avx512.h, which says what they mean; include after vec_neon.h. */
+#ifndef K3_BACKEND_CPU_ARM_VI_H
+#define K3_BACKEND_CPU_ARM_VI_H
+
+enum { VI_ROWS = 4, VI_MANY = 8, VI_INT8_OFFSET = 0 };
+
+typedef int32x4_t vi;
+
+static inline vi vi_zero(void)
+{
+    return vdupq_n_s32(0);
+}
+
+static inline vi vi_set8(int x)
+{
+    return vreinterpretq_s32_s8(vdupq_n_s8((signed char)x));
+}
+
+static inline vi vi_set32(int32_t x)
+{
+    return vdupq_n_s32(x);
+}
+
+static inline vi vi_and(vi a, vi b)
+{
+    return vandq_s32(a, b);
+}
+
+static inline vi vi_add32(vi a, vi b)
+{
+    return vaddq_s32(a, b);
+}
+
+/* One row fills a vector. */
+static inline vi vi_load_rows(const unsigned char *p, size_t step)
+{
+    (void)step;
+    return vreinterpretq_s32_u8(vld1q_u8(p));
+}
+
+static inline vi vi_unpack_low32(vi a, vi b)
+{
+    return vzip1q_s32(a, b);
+}
+
+static inline vi vi_unpack_high32(vi a, vi b)
+{
+    return vzip2q_s32(a, b);
+}
+
+static inline vi vi_unpack_low64(vi a, vi b)
+{
+    return vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+}
+
+static inline vi vi_unpack_high64(vi a, vi b)
+{
+    return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+}
+
+static inline vi vi_shift_right4(vi x)
+{
+    return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(x), 4));
+}
+
+/* They stay signed, as the product takes them. */
+static inline vi vi_int8(vi x)
+{
+    return x;
+}
+
+static inline vi vi_twice_e2m1(vi nibbles)
+{
+    static const unsigned char table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8(table), vreinterpretq_u8_s32(nibbles)));
+}
+
+/* Codes without a sign are below 128. */
+static inline vi vi_dot(vi sum, vi u, const signed char *x)
+{
+    int32_t four;
+    memcpy(&four, x, 4);
+    return vdotq_s32(sum, vreinterpretq_s8_s32(u), vreinterpretq_s8_s32(vdupq_n_s32(four)));
+}
+
+static inline vi vi_dot_int8(vi sum, vi u, const signed char *x)
+{
+    return vi_dot(sum, u, x);
+}
+
+static inline vf vi_to_float(vi x)
+{
+    return vcvtq_f32_s32(x);
+}
+
+static inline vf vi_as_float(vi x)
+{
+    return vreinterpretq_f32_s32(x);
+}
+
+static inline vf vi_e8m0(vi dwords, int i)
+{
+    uint32x4_t byte = vandq_u32(vshlq_u32(vreinterpretq_u32_s32(dwords), vdupq_n_s32(-8 * i)), vdupq_n_u32(255));
+    uint32x4_t is_odd = vorrq_u32(vceqzq_u32(byte), vceqq_u32(byte, vdupq_n_u32(255)));
+    return vreinterpretq_f32_u32(vorrq_u32(vshlq_n_u32(byte, 23), vandq_u32(is_odd, vdupq_n_u32(0x00400000))));
+}
+
+#endif
