@@ -51,10 +51,41 @@ static void check_all_scales(k3_backend *be)
         }
 }
 
+/* Integer products take scales out of other places: a row of weights 1 with one scale byte in its four blocks, and rows of x that are 127
+ * in one block's first column. In one call, and one call a row. */
+static void check_scales_of_products(k3_backend *be)
+{
+    if (be->is_device)
+        return;
+    static unsigned char codes[256][64], scale[256][4];
+    float x[4][128] = {{0}}, y[4][256];
+    memset(codes, 0x22, sizeof codes);
+    for (int b = 0; b < 256; b++)
+        memset(scale[b], b, 4);
+    for (int t = 0; t < 4; t++)
+        x[t][32 * t] = 127;
+    k3_mat w = {K3_MXFP4, 256, 128, put_bytes(be, codes, sizeof codes), put_bytes(be, scale, sizeof scale)};
+    k3_ref at = put_bytes(be, x, sizeof x), to = new_bytes(be, sizeof y);
+    for (int together = 0; together < 2; together++) {
+        memset(y, 0, sizeof y);
+        be->memory->upload(be, to, y, sizeof y);
+        for (int t = 0; t < (together ? 1 : 4); t++)
+            be->ops->matmul(be, &(k3_proj){&w, k3_at(to, (uint64_t)t * sizeof *y)}, 1, k3_at(at, (uint64_t)t * sizeof *x),
+                            together ? 4 : 1);
+        be->memory->download(be, y, to, sizeof y);
+        must_sync(be);
+        for (int t = 0; t < 4; t++)
+            for (int b = 0; b < 256; b++)
+                if (b == 255 ? !isnan(y[t][b]) : y[t][b] != (float)ldexp(127, b - 127))
+                    fail_msg("%s: 127 times scale byte %d of block %d is %a", be->name, b, t, (double)y[t][b]);
+    }
+}
+
 static void a29_all_256_mxfp4_scales_and_16_codes(void **state)
 {
     (void)state;
     on_levels(check_all_scales);
+    on_levels(check_scales_of_products);
 }
 
 /* Bytes of the released checkpoint: specification 2.3. */
