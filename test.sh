@@ -72,6 +72,11 @@ suite asan
 leave_out='no test'
 # Threads meet in the pool, in the passes of an engine, and in groups of a kernel.
 suite tsan test_pool test_session test_metal_barriers
+# Kernels of another architecture, in an emulator.
+if [ -d .venv/aarch64 ] && command -v qemu-aarch64 >/dev/null; then
+    suite aarch64 test_simd test_ops test_vec_math test_decode test_services
+fi
+check 'the bundled model adds on NEON' sh tools/check/neon.sh
 say clang-tidy
 check 'clang-tidy' sh tools/check/tidy.sh build/asan
 say done

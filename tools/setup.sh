@@ -68,6 +68,9 @@ if [ "$what" = test ]; then
     want 'command -v spirv-cross' spirv-cross spirv-cross -
     # The Metal driver is tested on this runtime, with a Metal of our own.
     want 'echo "int main(void){return 0;}" | clang -x c - -lobjc -o /dev/null' libobjc-12-dev gcc-objc -
+    # The build for aarch64 is tested in an emulator.
+    [ "$(uname -sm)" != 'Linux x86_64' ] || want 'command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64' \
+        'gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' - -
     need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python3
 fi
 
@@ -125,4 +128,22 @@ if [ "$what" = test ] && ! [ -d .venv/metal_cpp ]; then
         echo "setup: metal-cpp could not be had; the comparison with it is skipped" >&2
     fi
     rm -rf "$wheel"
+fi
+
+# Libraries of the other architecture are unpacked beside the build, by package lists of their own: installing them would change the machine.
+if [ "$what" = test ] && [ $manager = apt ] && command -v aarch64-linux-gnu-gcc >/dev/null && ! [ -d .venv/aarch64 ]; then
+    echo "setup: fetching libraries for aarch64" >&2
+    debs=$(mktemp -d)
+    mkdir -p "$debs/lists/partial" "$debs/cache/archives/partial"
+    arm_apt() {
+        apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root -o Dir::State::lists="$debs/lists" \
+            -o Dir::Cache="$debs/cache" "$@" >&2
+    }
+    if (cd "$debs" && arm_apt update && arm_apt download libcmocka0 libcmocka-dev libpcre2-8-0 libpcre2-dev &&
+        for deb in *.deb; do dpkg-deb -x "$deb" root || exit 1; done); then
+        mv "$debs/root" .venv/aarch64
+    else
+        echo "setup: libraries for aarch64 could not be had; its tests are skipped" >&2
+    fi
+    rm -rf "$debs"
 fi
