@@ -1,5 +1,5 @@
-/* How much memory is free for new use: of the machine, and within the limits of every group that the process is in. Page cache counts as
- * free, since the kernel drops it on demand: a model that was just read fills it. */
+/* How much memory is free for new use: of the machine, and within the limits of the process and of every group that it is in. Page cache
+ * counts as free, since the kernel drops it on demand: a model that was just read fills it. */
 #include "base/os.h"
 
 #include "base/cgroup.h"
@@ -86,13 +86,30 @@ static uint64_t groups_available(int is_v2)
     return least;
 }
 
+/* What a limit of the process's addresses (ulimit -v) leaves; UINT64_MAX: there is none. */
+static uint64_t addresses_available(void)
+{
+    struct rlimit limit;
+    unsigned long long pages = 0;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    FILE *file = fopen("/proc/self/statm", "re");
+    int is_known = file && fscanf(file, "%llu", &pages) == 1;
+    if (file)
+        fclose(file);
+    uint64_t used = is_known ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0, most = (uint64_t)limit.rlim_cur;
+    return most > used ? most - used : 1;
+}
+
 uint64_t k3_os_memory_available(int *is_guess)
 {
-    uint64_t machine = machine_available(), v1 = groups_available(0), v2 = groups_available(1), groups = v1 < v2 ? v1 : v2;
+    uint64_t least = machine_available(), limits[] = {groups_available(0), groups_available(1), addresses_available()};
     if (is_guess)
-        *is_guess = !machine;
-    machine = machine ? machine : half_of_the_machine();
-    return machine < groups ? machine : groups;
+        *is_guess = !least;
+    least = least ? least : half_of_the_machine();
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        least = limits[i] < least ? limits[i] : least;
+    return least;
 }
 
 void k3_os_lock_limit(char *out, size_t size)

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "chatty.h"
 #include "support/golden.h"
+#include "support/leaks.h"
 #include "support/tiny_checkpoint.h"
 
 #define TINY "tests/golden/tiny"
@@ -109,6 +111,55 @@ static void a_cut_file_is_explained_in_one_line(void **state)
     assert_ptr_equal(strchr(r.err, '\n'), r.err + strlen(r.err) - 1);
     process_free(&r);
     check(RUN("run", folder, "--ids", "1"), 1, "", "model.safetensors");
+    tiny_remove_folder(folder);
+}
+
+/* Case F12: under a limit of the process's addresses (ulimit -v) less is kept in memory, or the error has numbers; nothing is killed. */
+static void F12_a_limit_of_addresses_is_planned_with(void **state)
+{
+    (void)state;
+    struct rlimit before, limit;
+    int n_right = 0, n_refused = 0;
+    if (is_sanitized()) /* which takes terabytes of addresses */
+        skip();
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    for (rlim_t mib = 40; mib <= 160; mib += 15) {
+        limit = (struct rlimit){mib << 20, before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+        process_result r =
+            RUN("run", "models/k3-mini", "--backend", "cpu", "--threads", "1", "--chat", "--temp", "0", "-p", "What is 58 plus 67?");
+        assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+        if (r.status == 0 && strcmp(r.out, "58 + 67 = 125\n") == 0)
+            n_right++;
+        else if (r.status == 1 && strstr(r.err, "of memory may be used and at least"))
+            n_refused++;
+        else
+            fail_msg("%d MiB: status %d, \"%s\", \"%s\"", (int)mib, r.status, r.out, r.err);
+        process_free(&r);
+    }
+    assert_true(n_right > 0 && n_refused > 0);
+}
+
+/* Case F13: at the end of the context the answer ends, and says why. */
+static void F13_an_answer_ends_with_the_context(void **state)
+{
+    (void)state;
+    char *folder = tiny_folder();
+    tiny_checkpoint *tiny = tiny_new(1);
+    tiny_replace(&tiny->config, "\"max_position_embeddings\": 1048576", "\"max_position_embeddings\": 16");
+    tiny_write(tiny, folder);
+    tiny_free(tiny);
+    process_result r =
+        RUN("run", folder, "--backend", "cpu", "--temp", "0", "--ids", "1,2,3", "--print-ids", "-n", "100", "--stats", "--disk-rate", "1G");
+    int n_ids = 1;
+    for (const char *at = r.out; *at; at++)
+        n_ids += *at == ',';
+    assert_int_equal(r.status, 0);
+    assert_int_equal(n_ids, 14); /* the last one is drawn from what the full context gives */
+    assert_non_null(strstr(r.err, "finish length"));
+    process_free(&r);
+    check(RUN("run", folder, "--backend", "cpu", "--ids", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "--print-ids"), 1, "",
+          "the context of 16");
     tiny_remove_folder(folder);
 }
 
@@ -343,6 +394,8 @@ int main(void)
         cmocka_unit_test(an_id_outside_the_vocabulary_is_refused_by_number),
         cmocka_unit_test(a_wrong_model_is_explained),
         cmocka_unit_test(a_cut_file_is_explained_in_one_line),
+        cmocka_unit_test(F12_a_limit_of_addresses_is_planned_with),
+        cmocka_unit_test(F13_an_answer_ends_with_the_context),
         cmocka_unit_test(inspect_describes_the_model),
         cmocka_unit_test(text_is_data_on_stdout_and_talk_on_stderr),
         cmocka_unit_test(a_stop_string_ends_the_text_before_it),
