@@ -141,7 +141,7 @@ if [ "$what" = test ] && [ $manager = apt ] && command -v aarch64-linux-gnu-gcc 
     }
     if (cd "$debs" && arm_apt update && arm_apt download libcmocka0 libcmocka-dev libpcre2-8-0 libpcre2-dev &&
         for deb in *.deb; do dpkg-deb -x "$deb" root || exit 1; done); then
-        mv "$debs/root" .venv/aarch64
+        mkdir -p .venv && mv "$debs/root" .venv/aarch64
     else
         echo "setup: libraries for aarch64 could not be had; its tests are skipped" >&2
     fi

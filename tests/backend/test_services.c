@@ -61,6 +61,28 @@ static void unknown_names_list_what_there_is(void **state)
     refused("cpu:scalar2", K3_E_INVALID, "\"scalar2\"");
 }
 
+/* A level of another processor, or of another architecture, is told apart from one that does not exist. */
+static void levels_open_or_are_lacked(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cpu:avx2", "cpu:avx512", "cpu:neon"};
+    int n_open = 0;
+    for (int i = 0; i < 3; i++) {
+        k3_backend *be;
+        k3_error err;
+        k3_status status = k3_backend_open(&be, &(k3_backend_config){.name = names[i], .threads = 1}, NULL, 0, &err);
+        n_open += status == K3_OK;
+        if (status == K3_OK) {
+            assert_string_equal(be->name, names[i]);
+            be->close(be);
+        } else {
+            refused(names[i], K3_E_UNSUPPORTED, "here are scalar");
+            refused(names[i], K3_E_UNSUPPORTED, names[i]);
+        }
+    }
+    assert_true(n_open < 3); /* no machine is of two architectures */
+}
+
 static void memory_is_zeroed_and_aligned(void **state)
 {
     (void)state;
@@ -303,11 +325,17 @@ static void type_table_is_the_contract(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_open_what_they_say),     cmocka_unit_test(unknown_names_list_what_there_is),
-        cmocka_unit_test(memory_is_zeroed_and_aligned), cmocka_unit_test(budget_is_kept),
-        cmocka_unit_test(copies_stay_inside),           cmocka_unit_test(first_failure_is_kept),
-        cmocka_unit_test(statistics_count_and_reset),   cmocka_unit_test(types_are_refused_by_name),
-        cmocka_unit_test(shapes_are_refused),           cmocka_unit_test(a_nan_in_the_router_is_named),
+        cmocka_unit_test(names_open_what_they_say),
+        cmocka_unit_test(unknown_names_list_what_there_is),
+        cmocka_unit_test(levels_open_or_are_lacked),
+        cmocka_unit_test(memory_is_zeroed_and_aligned),
+        cmocka_unit_test(budget_is_kept),
+        cmocka_unit_test(copies_stay_inside),
+        cmocka_unit_test(first_failure_is_kept),
+        cmocka_unit_test(statistics_count_and_reset),
+        cmocka_unit_test(types_are_refused_by_name),
+        cmocka_unit_test(shapes_are_refused),
+        cmocka_unit_test(a_nan_in_the_router_is_named),
         cmocka_unit_test(type_table_is_the_contract),
     };
     return cmocka_run_group_tests_name("services", tests, NULL, NULL);
