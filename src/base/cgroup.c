@@ -5,6 +5,18 @@
 
 #define ROOT "/sys/fs/cgroup"
 
+/* A name of a list such as cpu,cpuacct. */
+static int is_among(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+    while (strcspn(names, ",:") != n || memcmp(names, name, n)) {
+        names += strcspn(names, ",:");
+        if (!*names++)
+            return 0;
+    }
+    return 1;
+}
+
 int k3_cgroup_path(char *out, size_t size, const char *controller)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
@@ -22,7 +34,7 @@ int k3_cgroup_path(char *out, size_t size, const char *controller)
         names++;
         if (!controller && *names == 0)
             found = snprintf(out, size, ROOT "%s", path) < (int)size;
-        if (controller && strstr(names, controller))
+        if (controller && is_among(names, controller))
             found = snprintf(out, size, ROOT "/%s%s", controller, path) < (int)size;
     }
     fclose(file);

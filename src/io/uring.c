@@ -89,6 +89,7 @@ static void submit(k3_io_ring *ring)
     for (unsigned i = sq->sqe_tail - io_uring_sq_ready(&ring->ring); i != sq->sqe_tail; i++)
         give_up(ring, (k3_io_piece *)(uintptr_t)sq->sqes[i & (sq->ring_entries - 1)].user_data);
     pthread_mutex_unlock(&ring->core->lock);
+    k3_io_ring_wake(ring); /* what still waits fails as well */
 }
 
 /* Takes what is finished; the number of completions. Rests are queued again. */

@@ -5,6 +5,8 @@ static const double least_share = 0.7;
 
 void k3_drive_watch_add(k3_drive_watch *w, uint64_t bytes, uint64_t busy_ns)
 {
+    if (!busy_ns && !bytes)
+        return;
     int is_start = w->start.busy_ns < window_ns;
     k3_watch_sum *piece = &w->pieces[w->newest];
     if (piece->busy_ns >= piece_ns || (!is_start && !w->since_ns)) { /* no piece belongs to the first window and to what follows */

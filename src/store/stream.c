@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 enum { COLLECT = 32, NOBODY = -1 };
+static const uint64_t most_registered = (uint64_t)1 << 30;
 
 typedef enum k3_seat_state { SEAT_QUEUED, SEAT_READING, SEAT_READY, SEAT_HANDED, SEAT_DONE } k3_seat_state;
 
@@ -138,7 +139,9 @@ static k3_status open_all(k3_stream *s, const k3_stream_config *config, k3_error
     K3_TRY(k3_io_open(&s->io, &(k3_io_config){.meter = config->meter, .beside = config->beside}, err));
     K3_TRY(add_files(s, err));
     K3_TRY(take_memory(s, err));
-    k3_io_add_memory(s->io, s->memory, s->slot_bytes * (uint64_t)s->n_slots);
+    /* Registered memory is brought in at once: most slots are left to be taken as they are used. */
+    uint64_t bytes = s->slot_bytes * (uint64_t)s->n_slots;
+    k3_io_add_memory(s->io, s->memory, bytes < most_registered ? bytes : most_registered);
     K3_TRY(k3_io_reserve(s->io, (s->n_slots < most ? s->n_slots : most) * K3_EXPERT_PARTS, err));
     return k3_policy_open(&s->policy, s->hp->n_layers, s->hp->n_experts, s->n_slots, err);
 }
@@ -238,11 +241,14 @@ static k3_status start_read(k3_stream *s, int slot, int layer, int id, int seat,
  * layer as well. */
 static int make_room(k3_stream *s, int is_wanted)
 {
-    for (int i = 0; i < s->n_seats; i++)
-        if (s->seats[i].state == SEAT_DONE && k3_policy_find(s->policy, item_of(s, s->layer, s->seats[i].id)) >= 0) {
+    /* A layer's own experts make no room for guesses of it, and nothing that is on its way does. */
+    for (int i = 0; i < s->n_seats && (is_wanted || s->guess_layer != s->layer); i++) {
+        int slot = s->seats[i].state == SEAT_DONE ? k3_policy_find(s->policy, item_of(s, s->layer, s->seats[i].id)) : -1;
+        if (slot >= 0 && !s->arrivals[slot].n_missing) {
             k3_policy_drop(s->policy, item_of(s, s->layer, s->seats[i].id));
             return 1;
         }
+    }
     for (int slot = 0; slot < s->n_slots && is_wanted; slot++) {
         int item = k3_policy_item(s->policy, slot);
         if (item >= 0 && item / s->hp->n_experts != s->layer && !s->arrivals[slot].n_missing) {
@@ -332,6 +338,7 @@ static k3_status arrive(k3_stream *s, const k3_io_done *done, k3_error *err)
     int slot = (int)done->tag;
     k3_arrival *a = &s->arrivals[slot];
     k3_status status = done->status;
+    err = a->seat != NOBODY ? err : NULL;
     if (status != K3_OK)
         (void)k3_fail(err, status, "layer %d expert %d: %s", a->layer, a->id, done->text);
     a->is_incomplete |= status != K3_OK || done->cancelled;
@@ -397,9 +404,9 @@ static void judge_guess(k3_stream *s, int layer, const int32_t *ids, int n)
             s->stat.guess_right += s->guesses[g] == ids[i];
 }
 
-/* Guesses end here: what the layer wants of them, its seats wait for; the rest is taken back as far as it has not started, and keeps its
- * slot until that is there. */
-static k3_status end_guesses(k3_stream *s, k3_error *err)
+/* Guesses of a layer end here: what it wants of them, its seats wait for; the rest is taken back as far as it has not started, and keeps
+ * its slot until that is there. */
+static k3_status end_guesses(k3_stream *s, int layer, k3_error *err)
 {
     s->n_guesses = s->next_guess = 0;
     k3_io_cancel_guesses(s->io);
@@ -408,7 +415,7 @@ static k3_status end_guesses(k3_stream *s, k3_error *err)
         k3_arrival *a = &s->arrivals[slot];
         if (a->n_missing && a->seat == NOBODY)
             k3_policy_hold(s->policy, item_of(s, a->layer, a->id));
-        if (a->layer == s->layer)
+        if (a->layer == layer)
             a->is_ahead = 0;
     }
     return K3_OK;
@@ -417,7 +424,7 @@ static k3_status end_guesses(k3_stream *s, k3_error *err)
 void k3_stream_guess(k3_stream *s, int layer, const int32_t *ids, int n)
 {
     if (s->n_guesses) /* the layer that they were for had nothing to read here */
-        (void)end_guesses(s, NULL);
+        (void)end_guesses(s, s->guess_layer, NULL);
     s->guess_layer = layer;
     s->n_guesses = n;
     s->next_guess = 0;
@@ -439,7 +446,7 @@ static void take_seat(k3_stream *s, k3_seat *seat, int id)
     k3_arrival *a = &s->arrivals[seat->slot];
     seat->state = a->n_missing ? SEAT_READING : SEAT_READY;
     s->stat.hits += !a->n_missing;
-    s->stat.ahead_used += (uint64_t)a->is_ahead;
+    s->stat.ahead_used += a->is_ahead && !a->is_incomplete;
     if (a->n_missing) {
         (void)k3_io_want(s->io, (uint64_t)seat->slot);
         s->n_guessed--;
@@ -460,7 +467,7 @@ k3_status k3_stream_begin(k3_stream *s, int layer, const int32_t *ids, int n, k3
     for (int i = 0; i < n; i++)
         if (s->seats[i].state == SEAT_READING)
             s->arrivals[s->seats[i].slot].seat = i;
-    k3_status status = end_guesses(s, err);
+    k3_status status = end_guesses(s, layer, err);
     if (status == K3_OK)
         status = start_reads(s, err);
     if (status != K3_OK)

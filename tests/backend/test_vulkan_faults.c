@@ -113,7 +113,7 @@ static job_result compute_some(k3_backend *be)
 
 static job_result wanted_result(void)
 {
-    k3_backend *cpu = open_level("scalar", 1);
+    k3_backend *cpu = open_level("scalar+exact", 1);
     job_result want = compute_some(cpu);
     must_sync(cpu);
     cpu->close(cpu);

@@ -100,3 +100,19 @@ const run *cpu_run(const char *model)
     }
     return r;
 }
+
+static k3_status open_exact(k3_backend **out, const k3_backend_config *config, char *note, size_t note_size, k3_error *err)
+{
+    k3_backend_config exact = *config;
+    exact.exact = 1;
+    return k3_backend_open(out, &exact, note, note_size, err);
+}
+
+k3_engine *open_wide(const char *model, const char *trunk)
+{
+    k3_engine *engine;
+    k3_error err;
+    if (k3_engine_open_on(&engine, model, &(k3_config){.backend = "cpu", .trunk = trunk}, open_exact, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    return engine;
+}

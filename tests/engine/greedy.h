@@ -23,6 +23,10 @@ k3_status generate(run *out, k3_engine *engine, int n_prompt, int n_new, k3_erro
 void must_generate(run *out, k3_engine *engine, int n_prompt, int n_new);
 /* The CPU's in exact mode, computed once for each of the two models. */
 const run *cpu_run(const char *model);
+/* An engine on the CPU whose products are exact though its trunk is quantized and its cache is bf16: what devices in default mode round
+ * from.
+ */
+k3_engine *open_wide(const char *model, const char *trunk);
 
 /* Largest difference of the prompt's scores, relative to the largest at their position. */
 double difference(const run *got, const run *want);

@@ -105,15 +105,11 @@ static void a_quantized_trunk_is_the_same_model(void **state)
     (void)state;
     static const char *const trunks[] = {"int8", "int4"};
     for (int i = 0; i < 2; i++) {
-        k3_error err;
-        k3_engine *cpu;
-        k3_config config = {.backend = "cpu", .trunk = trunks[i]};
-        if (k3_engine_open(&cpu, MINI, &config, &err) != K3_OK)
-            fail_msg("%s", err.text);
+        k3_engine *cpu = open_wide(MINI, trunks[i]);
+        k3_config config = {.backend = "vulkan:0", .trunk = trunks[i]};
         run got = {.scores = room_for_scores(cpu)}, want = {.scores = room_for_scores(cpu)};
         must_generate(&want, cpu, PROMPT, 1);
         k3_engine_close(cpu);
-        config.backend = "vulkan:0";
         k3_engine *engine = open_engine(MINI, "", &config);
         must_generate(&got, engine, PROMPT, 1);
         double error = difference(&got, &want);

@@ -595,6 +595,35 @@ static void io_uring_that_is_refused_later_fails_what_is_read(void **state)
     }
 }
 
+/* What waits behind as many pieces as are in flight at once fails too. */
+static void io_uring_that_is_refused_fails_what_waits(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    if (!io_has_uring()) {
+        print_message("SKIP: there is no io_uring\n");
+        skip();
+    }
+    k3_io *io = io_open(K3_IO_URING, 2, 0);
+    k3_io_read reads[N] = {{0}};
+    k3_io_done done;
+    int file = io_add(io, path);
+    for (int i = 0; i < N; i++)
+        reads[i] = (k3_io_read){.file = file, .bytes = 3 << 20, .dst = io_memory(3 << 20)};
+    char faults[64];
+    snprintf(faults, sizeof faults, "no_enter=%d", EPERM);
+    k3_io_faults(faults, 0);
+    assert_int_equal(k3_io_submit(io, reads, N, NULL), K3_OK);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(k3_io_collect(io, &done, 1, 1), 1);
+        assert_int_equal(done.status, K3_E_IO);
+    }
+    k3_io_close(io);
+    for (int i = 0; i < N; i++)
+        free(reads[i].dst);
+    k3_io_faults("", 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -615,6 +644,7 @@ int main(void)
         cmocka_unit_test(io_uring_is_refused),
         cmocka_unit_test(io_uring_can_be_set_up_and_not_entered),
         cmocka_unit_test(io_uring_that_is_refused_later_fails_what_is_read),
+        cmocka_unit_test(io_uring_that_is_refused_fails_what_waits),
     };
     return cmocka_run_group_tests(tests, make, remove_all);
 }

@@ -268,6 +268,25 @@ static void guesses_leave_half_of_the_slots(void **state)
     }
 }
 
+/* A layer may be guessed again without another one in between: then its own experts make no room, and no slot is read into twice. */
+static void a_layer_is_guessed_after_itself(void **state)
+{
+    (void)state;
+    static const int32_t all[] = {0, 1, 2, 3, 4, 5}, next[] = {0, 7, 1};
+    for (int n_slots = 2; n_slots <= 6; n_slots++)
+        for (int waits = 0; waits < 2; waits++) {
+            k3_stream *stream = open_stream(n_slots);
+            layer(stream, LAYER, all, 6, n_slots);
+            k3_stream_guess(stream, LAYER, next, 3);
+            if (waits)
+                idle(stream);
+            layer(stream, LAYER, next, 3, n_slots);
+            k3_stream_guess(stream, LAYER, all, 6);
+            layer(stream, LAYER + 1, all, 6, n_slots);
+            k3_stream_close(stream);
+        }
+}
+
 /* A damaged expert that is only guessed is nobody's failure; one that is then wanted is, by name. */
 static void a_guess_that_fails_is_told_to_who_wants_it(void **state)
 {
@@ -392,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_right_guess_is_there_when_it_is_wanted),
         cmocka_unit_test(any_guess_will_do),
         cmocka_unit_test(guesses_leave_half_of_the_slots),
+        cmocka_unit_test(a_layer_is_guessed_after_itself),
         cmocka_unit_test(a_guess_that_fails_is_told_to_who_wants_it),
         cmocka_unit_test(what_was_taken_back_in_part_is_read_again),
     };
