@@ -93,7 +93,8 @@ static void the_next_start_has_what_was_used_most(void **state)
     k3_experts_stream_stats(engine->experts, &none);
     assert_true(!none.wanted && !none.io.reads); /* filling is no use */
     k3_stream_stat warm = run(engine, second);
-    assert_true(warm.wanted == cold.wanted && warm.hits > cold.hits);
+    assert_int_equal(warm.wanted, cold.wanted);
+    assert_true(warm.io.reads + warm.io.guesses < cold.io.reads + cold.io.guesses); /* ahead of time or not */
     assert_memory_equal(first, second, sizeof first);
     k3_engine_close(engine);
 
