@@ -195,6 +195,14 @@ static void idle(k3_stream *stream)
     } while (now.io.guesses != before.io.guesses || now.io.drive_ns != before.io.drive_ns);
 }
 
+/* Until that many guesses have come. */
+static void await_guesses(k3_stream *stream, uint64_t n)
+{
+    k3_stream_stat stat;
+    for (k3_stream_stats(stream, &stat, 0); stat.io.guesses < n; k3_stream_stats(stream, &stat, 0))
+        usleep(500);
+}
+
 static void a_right_guess_is_there_when_it_is_wanted(void **state)
 {
     (void)state;
@@ -202,7 +210,7 @@ static void a_right_guess_is_there_when_it_is_wanted(void **state)
     k3_stream *stream = open_stream(8);
     k3_stream_stat stat;
     guessed_layer(stream, LAYER, ids, 3, 8, next, 3);
-    idle(stream);
+    await_guesses(stream, 3);
     layer(stream, LAYER + 1, next, 3, 8);
     k3_stream_stats(stream, &stat, 0);
     assert_int_equal(stat.wanted, 6);
@@ -260,7 +268,7 @@ static void guesses_leave_half_of_the_slots(void **state)
         k3_stream *stream = open_stream(n_slots);
         k3_stream_stat stat;
         guessed_layer(stream, LAYER, ids, 1, n_slots, next, 5);
-        idle(stream);
+        await_guesses(stream, (uint64_t)n_slots / 2);
         k3_stream_stats(stream, &stat, 0);
         assert_in_range(stat.io.guesses, n_slots / 2, n_slots > 1 ? n_slots : 0); /* one that has come makes way for the next */
         layer(stream, LAYER + 1, other, 2, n_slots);
