@@ -19,7 +19,7 @@ static void ops_of(k3_backend *be, double *attention, double *others)
     }
 }
 
-/* What the drives together deliver while `read` bytes come from them, a second: as stated, or measured now, by reads of the sizes and as
+/* What the drives together deliver a second: as stated, or measured now, by reads of the sizes and as
  * many at once as those of a pass. Several drives: by the share that each delivered since the engine was opened. 0: unknown. */
 static double ceiling_of(k3_engine *engine)
 {

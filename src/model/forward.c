@@ -176,18 +176,6 @@ static k3_status embed(k3_forward *f, k3_ref p, k3_error *err)
     return K3_OK;
 }
 
-/* x = mix of the snapshots and the running sum. `stream` holds n_blocks snapshots, then P. */
-static void mix(k3_forward *f, k3_ref x, int n_blocks, k3_ref s)
-{
-    f->op->attnres_mix(f->be, x, f->stream, n_blocks + 1, s, f->T, f->hp->hidden, f->hp->rms_eps);
-}
-
-static void norm(k3_forward *f, k3_ref y, k3_ref x, k3_ref w)
-{
-    int C = f->hp->hidden;
-    f->op->rmsnorm(f->be, y, x, w, f->T, C, C, C, f->hp->rms_eps);
-}
-
 /* One layer. The running sum P is stream[*n_blocks]. At a snapshot layer the token-mixing mixture still sees the old list and the whole
  * previous sum; only then P becomes a snapshot and the sum restarts with the mixer's output. */
 static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *err)
@@ -197,10 +185,10 @@ static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *er
     K3_TRY(k3_late_layer(f->w->late, l, err));
     k3_ref x = f->stream[0];
     if (*n_blocks) {
-        mix(f, f->x, *n_blocks, w->attn_res);
+        k3_mix(f, f->x, *n_blocks, w->attn_res);
         x = f->x;
     }
-    norm(f, f->n, x, w->input_norm);
+    k3_norm(f, f->n, x, w->input_norm);
     int restart = l % f->hp->attn_res_block == 0;
     if (restart)
         ++*n_blocks;
@@ -212,8 +200,8 @@ static k3_status layer_forward(k3_forward *f, int l, int *n_blocks, k3_error *er
     if (!restart)
         f->op->add(f->be, p, p, a, n);
 
-    mix(f, f->x, *n_blocks, w->mlp_res);
-    norm(f, f->n, f->x, w->post_norm);
+    k3_mix(f, f->x, *n_blocks, w->mlp_res);
+    k3_norm(f, f->n, f->x, w->post_norm);
     if (w->is_moe)
         K3_TRY(k3_moe_forward(f, f->tmp, f->n, l, err));
     else
@@ -257,8 +245,8 @@ static k3_status head(k3_forward *f, int n_blocks, k3_error *err)
 {
     const k3_pass *pass = f->pass;
     int C = f->hp->hidden;
-    mix(f, f->x, n_blocks, f->w->out_res);
-    norm(f, f->n, f->x, f->w->norm);
+    k3_mix(f, f->x, n_blocks, f->w->out_res);
+    k3_norm(f, f->n, f->x, f->w->norm);
     k3_mat rows = {K3_F32, f->T, C, f->n, {NULL, 0}};
     if (f->w->late && f->w->late->n_blocks)
         return head_late(f, &rows, err);

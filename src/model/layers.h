@@ -67,6 +67,19 @@ void k3_dense_forward(k3_forward *f, k3_ref y, k3_ref n, const k3_glu_weights *w
 /* The only layer that may need the host: the router's choice goes to the store, which may fail. */
 k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error *err);
 
+/* x = mix of the snapshots and the running sum. `stream` holds n_blocks snapshots, then P. */
+static inline void k3_mix(k3_forward *f, k3_ref x, int n_blocks, k3_ref s)
+{
+    f->op->attnres_mix(f->be, x, f->stream, n_blocks + 1, s, f->T, f->hp->hidden, f->hp->rms_eps);
+}
+
+/* y = norm of x, over the hidden width. */
+static inline void k3_norm(k3_forward *f, k3_ref y, k3_ref x, k3_ref w)
+{
+    int C = f->hp->hidden;
+    f->op->rmsnorm(f->be, y, x, w, f->T, C, C, C, f->hp->rms_eps);
+}
+
 /* One projection y = W x of the pass's rows. */
 static inline void k3_project(k3_forward *f, k3_ref y, const k3_mat *w, k3_ref x)
 {

@@ -21,19 +21,22 @@ static k3_status fetch(k3_forward *f, k3_ref z, uint64_t z_at, uint64_t z_bytes,
     return f->be->sync(f->be, err);
 }
 
+/* The router's choice from its logits, and the weights of what it chose. */
+static void pick(k3_forward *f, k3_ref ids, k3_ref weights, const k3_moe_weights *w)
+{
+    const k3_hparams *hp = f->hp;
+    f->op->router_topk(f->be, ids, weights, f->router, w->bias, f->T, hp->n_experts, hp->top_k, hp->renormalize, hp->routed_scale);
+}
+
 /* What the layer after this one will choose, as told by the stream before this layer's experts are in it: that layer's own mixture, norm
  * and router on the sources that are there by now. It costs a hundredth of a layer, and names five of six choices (docs/performance.md). */
 static void expect_next(k3_forward *f, int layer)
 {
     const k3_layer *w = &f->w->layers[layer + 1];
-    const k3_hparams *hp = f->hp;
-    int T = f->T, C = hp->hidden, n_sources = layer / hp->attn_res_block + 2;
-    k3_ref expected = k3_at(f->tier_in[f->i_main], k3_moe_expected_at(T, hp->top_k));
-    f->op->attnres_mix(f->be, f->x, f->stream, n_sources, w->mlp_res, T, C, hp->rms_eps);
-    f->op->rmsnorm(f->be, f->x, f->x, w->post_norm, T, C, C, C, hp->rms_eps);
+    k3_mix(f, f->x, layer / f->hp->attn_res_block + 1, w->mlp_res);
+    k3_norm(f, f->x, f->x, w->post_norm);
     k3_project(f, f->router, &w->moe.router, f->x);
-    f->op->router_topk(f->be, expected, f->expected_w, f->router, w->moe.bias, T, hp->n_experts, hp->top_k, hp->renormalize,
-                       hp->routed_scale);
+    pick(f, k3_at(f->tier_in[f->i_main], k3_moe_expected_at(f->T, f->hp->top_k)), f->expected_w, &w->moe);
 }
 
 /* Nobody needs to know where all experts are in memory. A router that comes with its layer is not there yet; then the drive is busy with
@@ -149,7 +152,7 @@ k3_status k3_moe_forward(k3_forward *f, k3_ref y, k3_ref n, int layer, k3_error 
     /* The CPU alone needs the latent rows only when the experts are being read. */
     int is_late = L && f->n_tiers == 1;
     op->matmul(f->be, (k3_proj[]){{&w->router, f->router}, {&w->down, z}}, L && !is_late ? 2 : 1, n, T);
-    op->router_topk(f->be, ids, f->top_w, f->router, w->bias, T, hp->n_experts, K, hp->renormalize, hp->routed_scale);
+    pick(f, ids, f->top_w, w);
     moe.ids = ids;
     int is_whole = k3_experts_whole(f->experts, &moe, layer);
     if (!is_whole)

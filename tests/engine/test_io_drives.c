@@ -1,6 +1,7 @@
 /* A model on drives of different kinds and rates: what the plan makes of them, and what is said of them. The drives are those of the
  * machine with another face (faults/io): their time is a clock that reads put forward. */
 #include "engine/engine.h"
+#include "engine/tiny_runs.h"
 #include "faults/io/io_faults.h"
 #include "k3.h"
 #include "support/tiny_checkpoint.h"
@@ -284,15 +285,8 @@ static int write_model(void **state)
         tiny->tensors[i].shard = strstr(tiny->tensors[i].name, ".experts.") != NULL;
     tiny_write(tiny, folder);
     tiny_free(tiny);
-    k3_config config = plain;
-    k3_engine *engine = NULL;
-    for (config.ram = 65536; !engine; config.ram += 65536)
-        if (k3_engine_open(&engine, folder, &config, NULL) == K3_OK)
-            least = config.ram;
-        else if (config.ram > (uint64_t)1 << 30)
-            return 1;
-    k3_engine_close(engine);
-    return 0;
+    least = run_least_ram(folder, plain);
+    return !least;
 }
 
 static int remove_model(void **state)

@@ -1,6 +1,7 @@
 /* One plan for the host's memory: what is allocated is what was planned, and figures of a run add up. */
 #include "base/os.h"
 #include "engine/engine.h"
+#include "engine/tiny_runs.h"
 #include "k3.h"
 #include "support/tiny_checkpoint.h"
 
@@ -277,15 +278,8 @@ static int write_model(void **state)
     folder = tiny_folder();
     tiny_write(tiny, folder);
     tiny_free(tiny);
-    k3_config config = plain;
-    k3_engine *engine = NULL;
-    for (config.ram = 65536; !engine; config.ram += 65536)
-        if (k3_engine_open(&engine, folder, &config, NULL) == K3_OK)
-            least = config.ram;
-        else if (config.ram > (uint64_t)1 << 30)
-            return 1;
-    k3_engine_close(engine);
-    return 0;
+    least = run_least_ram(folder, plain);
+    return !least;
 }
 
 static int remove_model(void **state)

@@ -113,3 +113,14 @@ void run_teardown(void)
 {
     tiny_remove_folder(folder);
 }
+
+uint64_t run_least_ram(const char *model, k3_config config)
+{
+    k3_engine *engine = NULL;
+    for (config.ram = 65536; config.ram <= (uint64_t)1 << 30; config.ram += 65536)
+        if (k3_engine_open(&engine, model, &config, NULL) == K3_OK) {
+            k3_engine_close(engine);
+            return config.ram;
+        }
+    return 0;
+}

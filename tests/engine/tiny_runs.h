@@ -15,6 +15,9 @@
 
 enum { RUN_PROMPT = 24, RUN_NEW = 8, RUN_EXPERTS = 12 * TINY_EXPERTS };
 
+/* The least config.ram, to 64 KiB, with which a model opens; 0: a gigabyte does not do. */
+uint64_t run_least_ram(const char *model, k3_config config);
+
 /* The new ids and the logits after each of them. */
 typedef struct tiny_run {
     int32_t ids[RUN_NEW];
