@@ -1,6 +1,6 @@
 # Short names for the CMake presets. README.md says what they need; ./run.sh and ./test.sh install it.
 .PHONY: build test asan tsan fuzz format check install clean
-SOURCES = $(shell find src include apps tests bench -name '*.c' -o -name '*.h')
+SOURCES = $(shell find src include apps tests bench examples -name '*.c' -o -name '*.h')
 SECONDS ?= 300
 PREFIX ?= /usr/local
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "manual.h"
 #include "terminal.h"
 
 static int find_verb(const char *name)
@@ -17,7 +18,8 @@ static void print_usage(FILE *out)
     fprintf(out, "k3 %s: runs Moonshot's Kimi K3\n\nusage: k3 VERB MODEL [options]\n\n", K3_VERSION);
     for (size_t i = 0; i < app_n_verbs; i++)
         fprintf(out, "  %-9s %.*s\n", app_verbs[i].name, (int)strcspn(app_verbs[i].help, "\n"), app_verbs[i].help);
-    fprintf(out, "\n`k3 help VERB` explains a verb. MODEL is the folder with config.json and the safetensors files.\n"
+    fprintf(out, "\n`k3 help VERB` explains a verb; `k3 help man|bash|zsh|fish` prints the manual page or a shell's completions.\nMODEL is "
+                 "the folder with config.json and the safetensors files.\n"
                  "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.\n");
 }
 
@@ -51,6 +53,8 @@ static int print_help(int argc, char **argv)
         print_usage(stdout);
         return APP_OK;
     }
+    if (app_manual(argv[2]))
+        return APP_OK;
     int i = find_verb(argv[2]);
     if (i < 0)
         return unknown_verb(argv[2]);

@@ -11,6 +11,11 @@
 
 #define K3_VERSION "0.1.0"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
 typedef enum k3_status {
     K3_OK = 0,
     K3_E_INVALID,     /* the caller's argument or request is wrong */
@@ -197,4 +202,8 @@ k3_status k3_stop_push(k3_stop *stop, const char **safe, size_t *n_safe, int *ma
 void k3_stop_flush(k3_stop *stop, const char **safe, size_t *n_safe);
 void k3_stop_close(k3_stop *stop);
 
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 #endif

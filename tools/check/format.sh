@@ -13,4 +13,4 @@ if [ -z "$format" ]; then
     echo "format: clang-format 14 is not here; another version wraps lines otherwise" >&2
     exit 77
 fi
-find src include apps tests bench -name '*.c' -o -name '*.h' | sort | xargs $format --dry-run -Werror --ferror-limit=1
+find src include apps tests bench examples -name '*.c' -o -name '*.h' | sort | xargs $format --dry-run -Werror --ferror-limit=1

@@ -1,0 +1,42 @@
+# What `cmake --install` puts where: the program with its manual page and completions, which it writes itself from its tables of verbs; the
+# library with header and pkg-config file; a systemd unit.
+include(GNUInstallDirs)
+install(TARGETS k3)
+
+# All folders in one shared library that shows the names of k3.h only.
+get_property(folders GLOBAL PROPERTY K3_LIBRARIES)
+set(objects)
+foreach(folder ${folders})
+  list(APPEND objects $<TARGET_OBJECTS:${folder}>)
+endforeach()
+add_library(k3_shared SHARED ${objects})
+target_link_libraries(k3_shared PRIVATE k3_engine)
+set_target_properties(k3_shared PROPERTIES OUTPUT_NAME k3 VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # from the pkg-config file to the prefix, wherever that is put
+configure_file(cmake/k3.pc.in k3.pc @ONLY)
+configure_file(cmake/k3.service.in k3.service @ONLY)
+
+if(NOT CMAKE_CROSSCOMPILING)
+  set(share ${CMAKE_BINARY_DIR}/share)
+  file(MAKE_DIRECTORY ${share})
+  foreach(pair "man:k3.1" "bash:k3" "zsh:_k3" "fish:k3.fish")
+    string(REPLACE ":" ";" pair ${pair})
+    list(GET pair 0 topic)
+    list(GET pair 1 file)
+    add_custom_command(OUTPUT ${share}/${file} COMMAND k3 help ${topic} > ${share}/${file} DEPENDS k3 VERBATIM)
+    list(APPEND pages ${share}/${file})
+  endforeach()
+  add_custom_target(pages ALL DEPENDS ${pages})
+  install(FILES ${share}/k3.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${share}/k3 DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${share}/_k3 DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${share}/k3.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
+
+install(TARGETS k3_shared)
+install(FILES include/k3.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_BINARY_DIR}/k3.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES examples/answer.c DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+if(NOT APPLE)
+  install(FILES ${CMAKE_BINARY_DIR}/k3.service DESTINATION lib/systemd/system)
+endif()
