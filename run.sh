@@ -20,4 +20,4 @@ $k3 run $model --chat --temp 0 --request - <<'JSON'
  "tools": [{"type": "function", "function": {"name": "get_weather", "description": "Get the weather of a city.",
             "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}
 JSON
-printf '\nTry it: %s run %s --chat\n' $k3 $model
+printf '\nTry it: %s chat %s\n' $k3 $model

@@ -13,7 +13,7 @@ typedef struct sink {
     const app_asking *asking;
     k3_stop *stop;
     k3_utf8 utf8;
-    app_buffer piece;
+    double started;
     int matched; /* a stop string came */
     k3_status status;
     k3_error *err;
@@ -101,7 +101,7 @@ static void on_event(void *user, k3_chat_event_kind kind, int index, const char 
     switch (kind) {
     case K3_CHAT_REASONING:
         app_buffer_add(&s->answer->thinking, text, n);
-        if (!s->asking->is_silent && !s->asking->options->quiet)
+        if (!s->asking->is_silent && s->asking->thinking == APP_THINKING_SHOWN)
             app_write_thinking(text, n);
         break;
     case K3_CHAT_CONTENT:
@@ -155,6 +155,22 @@ static int is_end(const k3_engine *engine, int32_t id)
            memcmp(bytes, "[EOS]", 5) == 0;
 }
 
+/* Tokens and their rate: where thinking is folded, the one line that stands for it; else the terminal's title. */
+static void show_rate(const sink *s)
+{
+    char text[80];
+    double seconds = app_seconds() - s->started;
+    size_t n = s->answer->ids.n;
+    int is_thinking = s->asking->is_thinking && !s->answer->content.n && !s->answer->n_calls;
+    if (s->asking->is_silent || s->asking->options->quiet || n < 2 || seconds <= 0)
+        return;
+    snprintf(text, sizeof text, "%s: %zu tokens, %.1f a second", is_thinking ? "thinking" : "k3", n, (double)(n - 1) / seconds);
+    if (is_thinking && s->asking->thinking == APP_THINKING_FOLDED)
+        app_fold(text);
+    else
+        app_title(text);
+}
+
 static k3_status draw(sink *s, k3_chat_parser *parser, k3_error *err)
 {
     const app_asking *a = s->asking;
@@ -170,6 +186,7 @@ static k3_status draw(sink *s, k3_chat_parser *parser, k3_error *err)
             return status;
         app_show_notice(a->engine, a->options);
         app_add_id(&answer->ids, id);
+        show_rate(s);
         if (parser)
             status = k3_chat_parser_push(parser, id, &done, err);
         else if (!is_end(a->engine, id) && info->has_tokenizer)
@@ -204,10 +221,10 @@ k3_status app_answer_run(app_answer *answer, const app_asking *asking, k3_error 
     free(lengths);
     if (status == K3_OK && asking->is_chat)
         status = k3_chat_parser_open(&parser, asking->engine, asking->is_thinking, on_event, &s, err);
-    double started = app_seconds();
+    s.started = app_seconds();
     if (status == K3_OK)
         status = draw(&s, parser, err);
-    answer->seconds = app_seconds() - started;
+    answer->seconds = app_seconds() - s.started;
     if (status == K3_OK) {
         const char *finish = parser ? k3_chat_parser_finish(parser) : NULL;
         if (finish && strcmp(finish, "tool_calls") == 0 && strcmp(answer->finish, "stop") == 0)
@@ -216,6 +233,7 @@ k3_status app_answer_run(app_answer *answer, const app_asking *asking, k3_error 
         status = s.status;
     }
     app_end_thinking();
+    app_title(NULL);
     if (parser)
         k3_chat_parser_close(parser);
     k3_stop_close(s.stop);

@@ -23,6 +23,9 @@ typedef struct app_answer {
 
 void app_answer_free(app_answer *answer);
 
+/* What is shown of the thinking channel: all of it, one line that counts, nothing. */
+typedef enum app_thinking { APP_THINKING_SHOWN, APP_THINKING_FOLDED, APP_THINKING_HIDDEN } app_thinking;
+
 /* How an answer is made; the session holds the prompt. */
 typedef struct app_asking {
     k3_engine *engine;
@@ -32,10 +35,12 @@ typedef struct app_asking {
     long limit;      /* new ids at most; -1: the context */
     int is_chat;     /* parse K3's chat format; otherwise the ids are plain text */
     int is_thinking; /* the prompt left the thinking channel open */
-    int is_silent;   /* nothing on stdout and stderr while it comes */
+    app_thinking thinking;
+    int is_silent; /* nothing on stdout and stderr while it comes */
 } app_asking;
 
-/* Writes text as it comes: content to stdout, thinking to stderr, each complete call as a JSON line to stdout. */
+/* Writes text as it comes: content to stdout, thinking to stderr, each complete call as a JSON line to stdout. On a terminal its title
+ * tells the rate meanwhile. */
 k3_status app_answer_run(app_answer *answer, const app_asking *asking, k3_error *err);
 
 #endif

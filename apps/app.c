@@ -53,6 +53,12 @@ k3_config app_config(const app_options *options)
                        .disk_rate = (double)options->disk_rate};
 }
 
+k3_sampling app_sampling(const app_options *o)
+{
+    return (k3_sampling){
+        .temperature = (float)o->temperature, .top_p = (float)o->top_p, .top_k = (int)o->top_k, .min_p = (float)o->min_p, .seed = o->seed};
+}
+
 int app_open_engine(k3_engine **out, const app_options *options)
 {
     k3_error err = {0};

@@ -10,6 +10,7 @@ int app_fail(const k3_error *err);
 
 /* What the command line says of the engine. */
 k3_config app_config(const app_options *options);
+k3_sampling app_sampling(const app_options *options);
 /* Opens the engine with progress on stderr, then its plan line there. Returns APP_OK or an exit status after a message. */
 int app_open_engine(k3_engine **out, const app_options *options);
 
@@ -23,6 +24,7 @@ int app_parse_ids(k3_tokens *out, const char *verb, const char *text);
 void app_add_id(k3_tokens *tokens, int32_t id);
 
 int app_run(const app_options *options);
+int app_converse(const app_options *options);
 int app_eval(const app_options *options);
 int app_bench(const app_options *options);
 int app_devices(const app_options *options);

@@ -25,15 +25,17 @@ static void print_usage(FILE *out)
 
 static int unknown_verb(const char *name)
 {
-    const char *names[16];
+    const char *names[16] = {0};
     for (size_t i = 0; i < app_n_verbs && i < 16; i++)
         names[i] = app_verbs[i].name;
     const char *near = app_nearest(name, names, app_n_verbs);
     fprintf(stderr, "k3: unknown verb %s", name);
     if (near)
         fprintf(stderr, "; did you mean %s?\n", near);
-    else
-        fprintf(stderr, "; run, eval, bench, devices, inspect, plan, pack, pull, help or version wanted\n");
+    for (size_t i = 0; !near && i < app_n_verbs; i++)
+        fprintf(stderr, "%s %s", i ? "," : ";", app_verbs[i].name);
+    if (!near)
+        fputs(", help or version wanted\n", stderr);
     return APP_USAGE;
 }
 

@@ -8,8 +8,8 @@
 typedef struct app_options {
     const char *verb, *model;
     const char *prompt, *prompt_file, *ids, *request, *file, *tasks; /* what to work on */
-    int chat, no_think, quiet;
-    const char *system, *effort;
+    int chat, no_think, quiet, fold;
+    const char *system, *effort, *load;
     long n; /* -1: not given */
     double temperature, top_p, min_p;
     long top_k;

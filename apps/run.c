@@ -129,6 +129,7 @@ static int answer_prompt(job *j)
                          .limit = o->n,
                          .is_chat = j->is_chat,
                          .is_thinking = j->is_thinking,
+                         .thinking = o->quiet ? APP_THINKING_HIDDEN : APP_THINKING_SHOWN,
                          .is_silent = o->print_ids};
     double started = app_seconds();
     k3_status status = k3_session_append(j->session, j->prompt.ids, j->prompt.n, &err);
@@ -155,22 +156,20 @@ int app_run(const app_options *options)
 {
     job j = {.options = options};
     k3_error err = {0};
-    k3_sampling sampling = {.temperature = (float)options->temperature,
-                            .top_p = (float)options->top_p,
-                            .top_k = (int)options->top_k,
-                            .min_p = (float)options->min_p,
-                            .seed = options->seed};
-    int is_conversation = options->chat && !options->prompt && !options->prompt_file && !options->request, status = check(options);
+    k3_sampling sampling = app_sampling(options);
+    int status = check(options);
+    if (status == APP_OK && options->chat && !options->prompt && !options->prompt_file && !options->request)
+        return app_converse(options);
     if (status == APP_OK && k3_sampler_open(&j.sampler, &sampling, &err) != K3_OK)
         status = app_fail(&err);
     if (status == APP_OK)
         status = app_open_engine(&j.engine, options);
-    if (status == APP_OK && !is_conversation)
+    if (status == APP_OK)
         status = make_prompt(&j);
     if (status == APP_OK && k3_session_open(&j.session, j.engine, &err) != K3_OK)
         status = app_fail(&err);
     if (status == APP_OK)
-        status = is_conversation ? app_chat_converse(j.engine, j.session, j.sampler, options) : answer_prompt(&j);
+        status = answer_prompt(&j);
     k3_tokens_free(&j.prompt);
     k3_session_close(j.session);
     k3_sampler_close(j.sampler);

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +28,9 @@ static struct {
     const char *phase;
 } progress;
 
-static int output_failed, output_closed, thinking_open;
+static int output_failed, output_closed, thinking_open, fold_open;
+static volatile sig_atomic_t title_set;
+static double live_shown; /* when a fold or title was written last */
 
 /* ---- signals ------------------------------------------------------------------------------------------------ */
 
@@ -35,8 +39,9 @@ static void restore_terminal(void)
 {
     if (has_terminal)
         tcsetattr(STDIN_FILENO, TCSANOW, &saved_terminal);
-    static const char plain[] = "\033[0m\n";
-    if (has_colour && write(STDERR_FILENO, plain, sizeof plain - 1) < 0)
+    static const char plain[] = "\033[0m\033[?2004l\n", old_title[] = "\033[23;2t";
+    if ((has_colour && write(STDERR_FILENO, plain, sizeof plain - 1) < 0) ||
+        (title_set && write(STDERR_FILENO, old_title, sizeof old_title - 1) < 0))
         return;
 }
 
@@ -65,6 +70,9 @@ void app_terminal_open(void)
             if (filler >= 0 && filler != fd)
                 close(filler);
         }
+    /* The line editor takes characters apart by the locale; texts of the model are UTF-8 whatever that says. */
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
     has_terminal = tcgetattr(STDIN_FILENO, &saved_terminal) == 0;
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
     has_colour = isatty(STDERR_FILENO) && !(no_colour && *no_colour) && !(term && strcmp(term, "dumb") == 0);
@@ -171,9 +179,49 @@ void app_write_thinking(const char *bytes, size_t n)
 
 void app_end_thinking(void)
 {
+    if (fold_open)
+        fputs("\r\033[K", stderr);
+    fold_open = 0;
     if (thinking_open)
         fputs(has_colour ? "\033[0m\n" : "\n", stderr);
     thinking_open = 0;
+}
+
+/* 1 four times a second, on a terminal. */
+static int is_live(void)
+{
+    double now = app_seconds();
+    if (!has_colour || now - live_shown < 0.25)
+        return 0;
+    live_shown = now;
+    return 1;
+}
+
+void app_fold(const char *text)
+{
+    if (!is_live())
+        return;
+    fprintf(stderr, "\r\033[K\033[2m%s\033[0m", text);
+    fflush(stderr);
+    fold_open = 1;
+}
+
+void app_title(const char *text)
+{
+    if (!text && title_set) {
+        fputs("\033[23;2t", stderr);
+        title_set = 0;
+    } else if (text && is_live()) {
+        fprintf(stderr, "%s\033]2;%s\007", title_set ? "" : "\033[22;2t", text);
+        title_set = 1;
+    }
+    fflush(stderr);
+}
+
+void app_remark(const char *text)
+{
+    app_end_thinking();
+    fprintf(stderr, has_colour ? "\033[2m%s\033[0m\n" : "%s\n", text);
 }
 
 /* ---- lines -------------------------------------------------------------------------------------------------------- */
@@ -183,6 +231,37 @@ void app_end_thinking(void)
 static EditLine *editor;
 static History *history_lines;
 static const char *editor_prompt;
+
+/* Alt+Enter. */
+static unsigned char begin_line(EditLine *el, wint_t c)
+{
+    (void)c;
+    return el_winsertstr(el, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+/* What a terminal brackets as pasted, taken as it is: its ends of lines are no Enter. */
+static unsigned char take_paste(EditLine *el, wint_t c)
+{
+    static const wchar_t end[] = L"\033[201~";
+    enum { N_END = 6, SIZE = 256 };
+    wchar_t piece[SIZE], next;
+    size_t n = 0, n_end = 0;
+    int status = 0;
+    (void)c;
+    while (n_end < N_END && status == 0 && el_wgetc(el, &next) == 1) {
+        n_end = next == end[n_end] ? n_end + 1 : next == end[0];
+        piece[n++] = next == L'\r' ? L'\n' : next;
+        if (n_end == 0 && n > SIZE - N_END - 2) {
+            piece[n] = 0;
+            status = el_winsertstr(el, piece);
+            n = 0;
+        }
+    }
+    piece[n_end == N_END ? n - N_END : n] = 0;
+    if (*piece && status == 0)
+        status = el_winsertstr(el, piece);
+    return status == 0 ? CC_REFRESH : CC_ERROR;
+}
 
 static char *give_prompt(EditLine *el)
 {
@@ -207,6 +286,11 @@ static int open_editor(void)
     el_set(editor, EL_EDITOR, "emacs");
     el_set(editor, EL_SIGNAL, 0);
     el_set(editor, EL_HIST, history, history_lines);
+    el_wset(editor, EL_ADDFN, L"k3-line", L"begins a line", begin_line);
+    el_wset(editor, EL_ADDFN, L"k3-paste", L"takes what is pasted", take_paste);
+    el_wset(editor, EL_BIND, L"\033\r", L"k3-line", NULL);
+    el_wset(editor, EL_BIND, L"\033\n", L"k3-line", NULL);
+    el_wset(editor, EL_BIND, L"\033[200~", L"k3-paste", NULL);
     return 1;
 }
 
@@ -215,7 +299,12 @@ static char *edit_line(const char *prompt)
     int n = 0;
     HistEvent event;
     editor_prompt = prompt;
+    el_set(editor, EL_PREP_TERM, 1); /* before the prompt shows: what is typed from then on is the editor's */
+    fputs("\033[?2004h", stderr);    /* the terminal is to bracket what is pasted */
+    fflush(stderr);
     const char *line = el_gets(editor, &n);
+    fputs("\033[?2004l", stderr);
+    fflush(stderr);
     if (has_terminal)
         tcsetattr(STDIN_FILENO, TCSANOW, &saved_terminal);
     if (!line || n <= 0)
@@ -279,15 +368,33 @@ static char *plain_line(const char *prompt)
 char *app_read_line(const char *prompt, int *interrupted)
 {
     /* A Ctrl-C that stopped the answer before still counts; only a new one belongs to this line. */
-    int before = n_interrupts;
-    char *line = isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && open_editor() ? edit_line(prompt) : plain_line(prompt);
-    *interrupted = !line && n_interrupts != before;
-    return line;
+    int before = n_interrupts, is_edited = isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && open_editor();
+    char *text = is_edited ? edit_line(prompt) : plain_line(prompt);
+    size_t n = text ? strlen(text) : 0;
+    while (is_edited && n && text[n - 1] == '\\') {
+        char *more = edit_line(". ");
+        size_t n_more = more ? strlen(more) : 0;
+        char *longer = more ? realloc(text, n + n_more + 1) : NULL;
+        if (longer) {
+            longer[n - 1] = '\n';
+            memcpy(longer + n, more, n_more + 1);
+            text = longer;
+            n += n_more;
+        } else {
+            free(text);
+            text = NULL;
+            n = 0;
+        }
+        free(more);
+    }
+    *interrupted = !text && n_interrupts != before;
+    return text;
 }
 
 void app_terminal_close(void)
 {
     app_progress_end();
     app_end_thinking();
+    app_title(NULL);
     close_editor();
 }

@@ -28,8 +28,16 @@ int app_write_status(void);
 /* Text of the thinking channel, on stderr, dim on a terminal. */
 void app_write_thinking(const char *bytes, size_t n);
 void app_end_thinking(void);
+/* One line on stderr in place of thinking, written again at most four times a second; nothing without a terminal. It goes when something
+ * else is shown. */
+void app_fold(const char *text);
+/* The terminal's title, as rarely; NULL: what it was before. */
+void app_title(const char *text);
+/* A remark on stderr, dim on a terminal, with an end of line. */
+void app_remark(const char *text);
 
-/* One line typed, without its end, malloc'd. NULL at the end of input, and, with *interrupted 1, when Ctrl-C came instead of a line. */
+/* What is typed until Enter, without its end, malloc'd; on a terminal it may have several lines: Alt+Enter makes one, a backslash at an end
+ * too, and what is pasted stays together. NULL at the end of input, and, with *interrupted 1, when Ctrl-C came instead of a line. */
 char *app_read_line(const char *prompt, int *interrupted);
 void app_terminal_close(void);
 

@@ -54,6 +54,15 @@ static const app_option run_input[] = {
     {"--no-think", NULL, APP_FLAG, AT(no_think), 0, 0, NULL, "answer without the thinking channel"},
     {"--effort", "E", APP_WORD, AT(effort), 0, 0, NULL, "low or high or max: how much to think"},
 };
+static const app_option chat_options[] = {
+    {"--system", "S", APP_TEXT, AT(system), 0, 0, NULL, "system message of the conversation"},
+    {"--no-think", NULL, APP_FLAG, AT(no_think), 0, 0, NULL, "answer without the thinking channel"},
+    {"--effort", "E", APP_WORD, AT(effort), 0, 0, NULL, "low or high or max: how much to think"},
+    {"--fold", NULL, APP_FLAG, AT(fold), 0, 0, NULL, "thinking is one line that counts; /think shows it"},
+    {"--load", "FILE", APP_TEXT, AT(load), 0, 0, NULL, "go on with a conversation that /save wrote"},
+    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "time for each operation after each answer, on stderr"},
+    {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan, progress or thinking on stderr"},
+};
 static const app_option run_output[] = {
     {"--print-ids", NULL, APP_FLAG, AT(print_ids), 0, 0, NULL,
      "print the new token ids in one line, separated by commas, the one that ended the answer included, and nothing else"},
@@ -107,6 +116,7 @@ static const app_option pack_options[] = {
 static const app_theme sampling = {"Sampling, in this order", sampling_options, COUNT(sampling_options)};
 static const app_theme engine = {"Engine", engine_options, COUNT(engine_options)};
 static const app_theme run_in = {"Prompt", run_input, COUNT(run_input)};
+static const app_theme chat = {"Conversation", chat_options, COUNT(chat_options)};
 static const app_theme run_out = {"Output", run_output, COUNT(run_output)};
 static const app_theme eval_in = {"What to score", eval_input, COUNT(eval_input)};
 static const app_theme eval_out = {"Output", eval_output, COUNT(eval_output)};
@@ -116,6 +126,7 @@ static const app_theme pack = {"Pack", pack_options, COUNT(pack_options)};
 static const app_theme pull = {"Fetch", pull_options, COUNT(pull_options)};
 
 static const app_theme *const run_themes[] = {&run_in, &sampling, &engine, &run_out};
+static const app_theme *const chat_themes[] = {&chat, &sampling, &engine};
 static const app_theme *const eval_themes[] = {&eval_in, &engine, &eval_out};
 static const app_theme *const bench_themes[] = {&bench, &engine};
 static const app_theme *const plan_themes[] = {&engine, &plan};
@@ -123,6 +134,12 @@ static const app_theme *const pack_themes[] = {&pack};
 static const app_theme *const pull_themes[] = {&pull};
 
 const app_verb app_verbs[] = {
+    {"chat", "MODEL [options]",
+     "talk with the model\n\n"
+     "Lines are read and answered in turn; Alt+Enter, or a backslash at the end, goes on in a further line, and what is\n"
+     "pasted stays together. Ctrl-C stops an answer, a second one leaves; Ctrl-D ends the conversation. Answers go to\n"
+     "stdout, thinking and figures to stderr. /help lists the commands: /system /think /save /load /stats /reset.",
+     app_converse, chat_themes, COUNT(chat_themes), 1},
     {"run", "MODEL (-p TEXT | --prompt-file F | --ids 1,2,3 | --request F | --chat) [options]",
      "continue a text, or chat\n\nWithout --chat the prompt is continued as it stands. The text goes to stdout; thinking, progress and\n"
      "figures go to stderr. Ctrl-C stops an answer, a second one leaves; Ctrl-D ends a conversation.",
