@@ -32,6 +32,7 @@ int app_inspect(const app_options *options);
 int app_plan(const app_options *options);
 int app_pack(const app_options *options);
 int app_pull(const app_options *options);
+int app_serve(const app_options *options);
 
 extern const app_verb app_verbs[];
 extern const size_t app_n_verbs;

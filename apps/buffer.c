@@ -46,15 +46,17 @@ void app_buffer_json(app_buffer *b, const char *bytes, size_t n)
     size_t n_text = n ? k3_utf8_push(&utf8, text, bytes, n) : 0;
     n_text += k3_utf8_push(&utf8, text + n_text, NULL, 0);
     app_buffer_text(b, "\"");
-    for (size_t i = 0; i < n_text; i++) {
-        unsigned char c = (unsigned char)text[i];
-        char escape[8];
+    for (size_t i = 0, from = 0; i <= n_text; i++) {
+        unsigned char c = i < n_text ? (unsigned char)text[i] : 0;
+        if (i < n_text && c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        char escape[8] = "";
+        app_buffer_add(b, text + from, i - from);
+        from = i + 1;
         if (c == '"' || c == '\\')
             snprintf(escape, sizeof escape, "\\%c", c);
-        else if (c < 0x20)
+        else if (i < n_text)
             snprintf(escape, sizeof escape, "\\u%04x", c);
-        else
-            snprintf(escape, sizeof escape, "%c", c);
         app_buffer_text(b, escape);
     }
     app_buffer_text(b, "\"");

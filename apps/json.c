@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,7 +197,9 @@ void app_json_decode(app_buffer *out, app_json string)
     for (const char *p = string.text + 1; p < end; p++) {
         static const char names[] = "bfnrt", values[] = "\b\f\n\r\t";
         if (*p != '\\') {
-            app_buffer_add(out, p, 1);
+            const char *escape = memchr(p, '\\', (size_t)(end - p)), *stop = escape ? escape : end;
+            app_buffer_add(out, p, (size_t)(stop - p));
+            p = stop - 1;
         } else if (*++p == 'u') {
             unsigned c = hex4(p + 1);
             p += 4;
@@ -214,9 +217,13 @@ void app_json_decode(app_buffer *out, app_json string)
 
 int app_json_is(app_json string, const char *text)
 {
+    if (app_json_kind(string) != '"')
+        return 0;
+    if (!memchr(string.text, '\\', string.n))
+        return string.n - 2 == strlen(text) && memcmp(string.text + 1, text, string.n - 2) == 0;
     app_buffer b = {0};
     app_json_decode(&b, string);
-    int same = app_json_kind(string) == '"' && b.n == strlen(text) && memcmp(b.text, text, b.n) == 0;
+    int same = b.n == strlen(text) && memcmp(b.text, text, b.n) == 0;
     app_buffer_free(&b);
     return same;
 }
@@ -225,6 +232,15 @@ int app_json_is(app_json string, const char *text)
 static double to_double(app_json number)
 {
     return strtod(number.text, NULL);
+}
+
+int app_json_double(app_json number, double *out)
+{
+    double x = app_json_kind(number) == '0' ? to_double(number) : INFINITY;
+    if (!isfinite(x))
+        return 0;
+    *out = x;
+    return 1;
 }
 
 int app_json_int(app_json number, int64_t *out)

@@ -23,6 +23,8 @@ app_json app_json_get(app_json object, const char *name);
 /* Appends the decoded text of a string. */
 void app_json_decode(app_buffer *out, app_json string);
 int app_json_is(app_json string, const char *text);
+/* A finite number; 0 if it is none. */
+int app_json_double(app_json number, double *out);
 int app_json_int(app_json number, int64_t *out);
 /* Equal as data: order of members and spelling of numbers and strings do not matter. */
 int app_json_equal(app_json a, app_json b);

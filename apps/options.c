@@ -131,8 +131,7 @@ static int set_number(void *field, const app_verb *verb, const app_option *o, co
     return APP_OK;
 }
 
-/* Bytes: a number, then nothing or K, M, G, T for powers of 1024. */
-static int set_size(uint64_t *field, const app_verb *verb, const app_option *o, const char *value)
+int app_parse_size(uint64_t *out, const char *value)
 {
     static const char units[] = "KMGT";
     char *end;
@@ -143,9 +142,9 @@ static int set_size(uint64_t *field, const app_verb *verb, const app_option *o, 
     for (long power = unit ? unit - units + 1 : 0; power > 0; power--)
         x *= 1024;
     if (*value < '0' || *value > '9' || *end || !(x < 1e18))
-        return refuse(verb, o, value, "a size such as 512M or 4G");
-    *field = (uint64_t)x;
-    return APP_OK;
+        return 0;
+    *out = (uint64_t)x;
+    return 1;
 }
 
 static int set(app_options *out, const app_verb *verb, const app_option *o, const char *value)
@@ -176,7 +175,7 @@ static int set(app_options *out, const app_verb *verb, const app_option *o, cons
             return refuse(verb, o, value, "a whole number from 0 to 18446744073709551615");
         return APP_OK;
     case APP_SIZE:
-        return set_size(field, verb, o, value);
+        return app_parse_size(field, value) ? APP_OK : refuse(verb, o, value, "a size such as 512M or 4G");
     }
     return APP_USAGE;
 }
@@ -195,7 +194,12 @@ int app_options_parse(app_options *out, const app_verb *verb, int n, char **argu
                          .revision = "main",
                          .jobs = 4,
                          .retries = 10,
-                         .timeout = 60};
+                         .timeout = 60,
+                         .host = "127.0.0.1",
+                         .port = 8080,
+                         .parallel = 16,
+                         .queue = 64,
+                         .prefix_cache = "1G"};
     out->stops = app_alloc((size_t)n, sizeof *out->stops);
     for (int i = 0; i < n; i++) {
         const char *argument = arguments[i], *equals = strchr(argument, '=');

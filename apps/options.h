@@ -25,6 +25,9 @@ typedef struct app_options {
     long n_prompt, n_repeats;
     const char *out, *revision, *token_file; /* pull */
     long jobs, retries, timeout;
+    const char *host, *api_key_file, *allow_hosts, *cors_origins, *aliases, *prefix_cache; /* serve */
+    long port, context, parallel, queue;
+    int strict, strict_model;
 } app_options;
 
 typedef enum app_option_kind { APP_FLAG, APP_TEXT, APP_WORD, APP_LIST, APP_COUNT, APP_NUMBER, APP_SEED, APP_SIZE } app_option_kind;
@@ -58,6 +61,8 @@ enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2, APP_INTERRUPTED = 130 };
 int app_options_parse(app_options *out, const app_verb *verb, int n, char **arguments);
 void app_options_free(app_options *options);
 void app_options_help(const app_verb *verb);
+/* Bytes: a number, then nothing or K, M, G, T for powers of 1024. 0 if the text is none. */
+int app_parse_size(uint64_t *out, const char *text);
 /* The candidate that differs from `word` by the fewest letters; NULL if none is near. */
 const char *app_nearest(const char *word, const char *const *candidates, size_t n);
 

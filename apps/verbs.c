@@ -104,6 +104,29 @@ static const app_option pull_options[] = {
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no progress on stderr"},
 };
 
+static const app_option serve_options[] = {
+    {"--host", "H", APP_TEXT, AT(host), 0, 0, "127.0.0.1", "address to listen on; 0.0.0.0 for every network this machine is in"},
+    {"--port", "N", APP_COUNT, AT(port), 0, 65535, "8080", "port to listen on; 0: one that is free"},
+    {"--api-key-file", "F", APP_TEXT, AT(api_key_file), 0, 0, NULL,
+     "ask clients for one of the keys in this file, one a line; without it everybody who reaches the port may ask"},
+    {"--allow-host", "LIST", APP_TEXT, AT(allow_hosts), 0, 0, NULL,
+     "names under which clients reach this server, separated by commas, beside addresses and localhost; * for any"},
+    {"--cors-origin", "LIST", APP_TEXT, AT(cors_origins), 0, 0, NULL,
+     "web pages that may ask, by origin, such as https://chat.example.org, separated by commas; * for any"},
+    {"--alias", "LIST", APP_TEXT, AT(aliases), 0, 0, NULL, "further names of the model, separated by commas"},
+    {"--strict-model", NULL, APP_FLAG, AT(strict_model), 0, 0, NULL,
+     "refuse names of models other than the folder's, those of --alias, gpt-* and claude-*"},
+    {"--strict", NULL, APP_FLAG, AT(strict), 0, 0, NULL, "the fixed settings and limits of the vendor's own service"},
+};
+static const app_option serve_limits[] = {
+    {"--ctx", "N", APP_COUNT, AT(context), 0, 1e9, "the model's", "tokens of a prompt and its answer together"},
+    {"--parallel", "N", APP_COUNT, AT(parallel), 1, 4096, "16", "answers made at the same time"},
+    {"--queue", "N", APP_COUNT, AT(queue), 0, 1e6, "64", "further requests that wait; those beyond are refused with 429"},
+    {"--prefix-cache", "SIZE|FOLDER", APP_TEXT, AT(prefix_cache), 0, 0, "1G",
+     "memory for conversations that nobody asks in at the moment, such as 512M; or a folder where they are kept over a restart too"},
+    {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan, progress or line for each request on stderr"},
+};
+
 static const app_option plan_options[] = {
     {"--json", NULL, APP_FLAG, AT(json), 0, 0, NULL, "one JSON object on stdout"},
 };
@@ -125,6 +148,9 @@ static const app_theme plan = {"Output", plan_options, COUNT(plan_options)};
 static const app_theme pack = {"Pack", pack_options, COUNT(pack_options)};
 static const app_theme pull = {"Fetch", pull_options, COUNT(pull_options)};
 
+static const app_theme serve = {"Server", serve_options, COUNT(serve_options)};
+static const app_theme serve_limit = {"Limits", serve_limits, COUNT(serve_limits)};
+
 static const app_theme *const run_themes[] = {&run_in, &sampling, &engine, &run_out};
 static const app_theme *const chat_themes[] = {&chat, &sampling, &engine};
 static const app_theme *const eval_themes[] = {&eval_in, &engine, &eval_out};
@@ -132,6 +158,7 @@ static const app_theme *const bench_themes[] = {&bench, &engine};
 static const app_theme *const plan_themes[] = {&engine, &plan};
 static const app_theme *const pack_themes[] = {&pack};
 static const app_theme *const pull_themes[] = {&pull};
+static const app_theme *const serve_themes[] = {&serve, &serve_limit, &engine};
 
 const app_verb app_verbs[] = {
     {"chat", "MODEL [options]",
@@ -144,6 +171,12 @@ const app_verb app_verbs[] = {
      "continue a text, or chat\n\nWithout --chat the prompt is continued as it stands. The text goes to stdout; thinking, progress and\n"
      "figures go to stderr. Ctrl-C stops an answer, a second one leaves; Ctrl-D ends a conversation.",
      app_run, run_themes, COUNT(run_themes), 1},
+    {"serve", "MODEL [--host H] [--port N] [--api-key-file F] [options]",
+     "answer clients over HTTP, with the APIs of OpenAI and Anthropic\n\n"
+     "/v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/models, /health, /metrics (docs/server.md).\n"
+     "Only this machine is listened to unless --host says otherwise. Ctrl-C ends what runs with an error, and leaves; a\n"
+     "second one leaves at once.",
+     app_serve, serve_themes, COUNT(serve_themes), 1},
     {"eval", "MODEL (--ids 1,2,3 | --file F | --tasks F) [options]",
      "score a text: logits, perplexity; or score answers to prompts\n\nPrints `perplexity X  nll Y  tokens N`: exp of Y, the mean of -ln p "
      "over "

@@ -50,6 +50,8 @@ need 'pkg-config --exists libedit || test -f /usr/include/histedit.h' libedit-de
 # `k3 pull` is left out where these are missing.
 want 'pkg-config --exists libcurl' libcurl4-openssl-dev libcurl-devel -
 want 'pkg-config --exists libcrypto' libssl-dev openssl-devel openssl
+# `k3 serve` is left out where this is missing.
+want 'pkg-config --exists libmicrohttpd' libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd
 # The Vulkan backend is left out where these are missing. The loader and a driver are looked for when k3 runs.
 want 'command -v glslc' glslc glslc -
 want 'test -f /usr/include/volk.c || test -f /usr/include/volk/volk.c' libvulkan-volk-dev vulkan-volk-devel -
