@@ -25,7 +25,7 @@ typedef enum k3_status {
     K3_E_UNSUPPORTED, /* well-formed, but nothing here implements it */
     K3_E_NOMEM,       /* memory, or the stated budget, does not suffice */
     K3_E_NUMERIC,     /* logits that cannot be sampled: NaN, +inf, all -inf */
-    K3_E_CANCELLED,   /* the progress callback asked to stop */
+    K3_E_CANCELLED,   /* the progress callback, or k3_engine_cancel, asked to stop */
     K3_E_DEVICE       /* a backend failed */
 } k3_status;
 
@@ -61,6 +61,7 @@ typedef struct k3_config {
 
 typedef struct k3_info {
     int vocab_size, hidden_size, n_layers, n_experts, n_experts_per_token, context_length, bos_id, eos_id; /* eos: <|end_of_msg|> */
+    int pass_rows;            /* rows computed at once: a longer append takes several passes */
     int has_tokenizer;        /* 0: the folder has no tiktoken.model, the model works with ids only */
     uint64_t n_params;        /* language-model parameters stored (codes counted as one each) */
     uint64_t trunk_bytes;     /* trunk matrices and vectors as held in memory */
@@ -74,6 +75,8 @@ typedef struct k3_info {
 k3_status k3_engine_open(k3_engine **out, const char *model, const k3_config *config, k3_error *err);
 void k3_engine_close(k3_engine *engine);
 const k3_info *k3_engine_info(const k3_engine *engine);
+/* From any thread: while `on`, passes end between two layers, and writing of sessions between two blocks, with K3_E_CANCELLED. */
+void k3_engine_cancel(k3_engine *engine, int on);
 /* Per-op time and calls since the last reset, as text lines; 0-terminated, cut to `size`. */
 void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset);
 /* Says, without loading weights, what k3_engine_open would do with the memory that is free, what a token would read from disk, and how many
@@ -156,6 +159,13 @@ const float *k3_session_logits(const k3_session *session); /* [vocab_size]; NULL
 k3_status k3_session_mark(k3_session *session, k3_error *err);
 /* Goes back to the last mark at or before `length` (or to 0) and forgets later marks; k3_session_length tells where. */
 k3_status k3_session_rewind(k3_session *session, int64_t length, k3_error *err);
+/* The last mark at or before `length`, 0 if there is none. And forgets the mark that lies at `length`. */
+int64_t k3_session_mark_before(const k3_session *session, int64_t length);
+void k3_session_unmark(k3_session *session, int64_t length);
+/* A second session with what the first held at its last mark at or before `length`; it has that mark only. */
+k3_status k3_session_fork(k3_session **out, k3_session *session, int64_t length, k3_error *err);
+uint64_t k3_session_bytes(const k3_session *session); /* of memory: state, marks, ids and logits */
+/* A file holds the tokens, the state and the marks. It is written beside the old one and takes its place when it is complete. */
 k3_status k3_session_save(k3_session *session, const char *path, k3_error *err);
 k3_status k3_session_load(k3_session *session, const char *path, k3_error *err);
 
@@ -183,7 +193,8 @@ typedef struct k3_adjustment {
     const int32_t *bias_ids; /* [n_biases], inside the vocabulary */
     const float *biases;     /* [n_biases], added; -100 to 100 */
     size_t n_biases;
-    float presence, frequency; /* -100 to 100: subtracted once from an id that is in the window, and for each time it is there */
+    float repetition; /* to 100; 0 and 1: off: an id that is in the window has its logit divided by it, or multiplied if negative */
+    float presence, frequency; /* -100 to 100: then subtracted once from an id that is in the window, and for each time it is there */
     int64_t window;            /* how many of the last ids count; 0: none, -1: all */
 } k3_adjustment;
 /* Adjusts logits [n] in place. history: every id so far, prompt included, so that the result depends on no cache. */

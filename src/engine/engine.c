@@ -94,6 +94,7 @@ static void describe(k3_engine *engine)
                       .context_length = hp->context,
                       .bos_id = hp->bos,
                       .eos_id = hp->eos,
+                      .pass_rows = engine->chunk_rows,
                       .has_tokenizer = engine->vocab != NULL,
                       .n_params = k3_ckpt_n_params(engine->ckpt),
                       .trunk_bytes = engine->weights->bytes,
@@ -189,6 +190,11 @@ void k3_engine_close(k3_engine *engine)
     free(engine->usage);
     free(engine->sessions);
     free(engine);
+}
+
+void k3_engine_cancel(k3_engine *engine, int on)
+{
+    atomic_store(&engine->is_cancelled, on);
 }
 
 const k3_info *k3_engine_info(const k3_engine *engine)

@@ -12,6 +12,8 @@
 #include "store/stream.h"
 #include "text/vocab.h"
 
+#include <stdatomic.h>
+
 enum { K3_MAX_SESSIONS_A_PASS = 64 };
 #define K3_GUESSED "the system does not tell how much memory is free: half of the machine's is counted on"
 
@@ -56,7 +58,8 @@ struct k3_engine {
     char *backend_name, *expert_devices, *kernel_cache, *kernels, *usage;
     k3_backend_opener open_backend;
     k3_packing packing;
-    k3_session **sessions; /* [n_sessions], all that are open */
+    atomic_int is_cancelled; /* k3_engine_cancel */
+    k3_session **sessions;   /* [n_sessions], all that are open */
     size_t n_sessions, max_sessions;
     k3_type cache_type;
     k3_trunk trunk;
@@ -131,6 +134,8 @@ const char *k3_trunk_name(k3_trunk trunk);
 /* A number that tells the model from others, however it is computed. */
 uint64_t k3_engine_model(const k3_engine *engine);
 
+/* Adds a mark that is to be filled: a copy of the state's fixed part, of any contents, and room for logits if `has_logits`. */
+k3_status k3_session_new_mark(k3_session *session, int64_t length, int has_logits, k3_error *err);
 /* The backend goes: its memory is released, the ids stay. */
 void k3_session_lose(k3_session *session);
 /* Does something with a session whose state stands, again if the device fails meanwhile. */

@@ -1,5 +1,5 @@
-/* A session on disk: header, ids, logits, KDA state, cache rows, checksum. Written to a neighbour and renamed, so that a crash or a full
- * disk leaves the old file. Little-endian, as the machine is. */
+/* A session on disk: header, ids, logits, KDA state, cache rows, marks, checksum. Written to a neighbour and renamed, so that a crash or a
+ * full disk leaves the old file. Little-endian, as the machine is. */
 #include "engine/engine.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char MAGIC[8] = "K3SESS1";
+static const char MAGIC[8] = "K3SESS2";
 
 typedef struct k3_save_header {
     char magic[8];
@@ -17,7 +17,12 @@ typedef struct k3_save_header {
     int64_t length;
     uint64_t fixed_bytes, cache_row_bytes;
     int32_t has_logits, vocab;
+    int64_t n_marks; /* those whose copy is there */
 } k3_save_header;
+
+typedef struct k3_save_mark {
+    int64_t length, has_logits;
+} k3_save_mark;
 
 /* A file with a running checksum over 8-byte words of what passes through. */
 typedef struct k3_stream {
@@ -57,14 +62,16 @@ static k3_status get(k3_stream *s, void *data, size_t n, k3_error *err)
 
 enum { K3_BLOCK = 1 << 20 };
 
-static k3_status put_buffer(k3_stream *s, k3_backend *be, k3_ref ref, uint64_t n, k3_error *err)
+static k3_status put_buffer(k3_stream *s, k3_engine *engine, k3_ref ref, uint64_t n, k3_error *err)
 {
+    k3_backend *be = engine->be;
     char *block = malloc(K3_BLOCK);
     k3_status status = block ? K3_OK : k3_fail(err, K3_E_NOMEM, "%s: out of memory", s->path);
     for (uint64_t at = 0; status == K3_OK && at < n; at += K3_BLOCK) {
         size_t m = n - at < K3_BLOCK ? (size_t)(n - at) : K3_BLOCK;
         be->memory->download(be, block, k3_at(ref, at), m);
-        status = put(s, block, m, err);
+        status =
+            atomic_load(&engine->is_cancelled) ? k3_fail(err, K3_E_CANCELLED, "%s: writing was cancelled", s->path) : put(s, block, m, err);
     }
     free(block);
     return status;
@@ -92,8 +99,25 @@ static k3_save_header header_of(const k3_session *session)
                         .cache_row_bytes = k3_state_cache_row_bytes(session->state),
                         .has_logits = session->has_logits,
                         .vocab = session->engine->hp->vocab};
+    for (int i = 0; i < session->n_marks; i++)
+        h.n_marks += session->marks[i].fixed != NULL;
     memcpy(h.magic, MAGIC, sizeof h.magic);
     return h;
+}
+
+static k3_status write_marks(const k3_session *session, k3_stream *s, k3_error *err)
+{
+    for (int i = 0; i < session->n_marks; i++) {
+        const k3_mark *mark = &session->marks[i];
+        k3_save_mark head = {mark->length, mark->logits != NULL};
+        if (!mark->fixed)
+            continue;
+        K3_TRY(put(s, &head, sizeof head, err));
+        if (mark->logits)
+            K3_TRY(put(s, mark->logits, (size_t)session->engine->hp->vocab * sizeof *mark->logits, err));
+        K3_TRY(put_buffer(s, session->engine, (k3_ref){mark->fixed, 0}, mark->fixed->bytes, err));
+    }
+    return K3_OK;
 }
 
 static k3_status write_all(const k3_session *session, k3_stream *s, k3_error *err)
@@ -104,10 +128,11 @@ static k3_status write_all(const k3_session *session, k3_stream *s, k3_error *er
     K3_TRY(put(s, session->ids, (size_t)h.length * sizeof *session->ids, err));
     if (h.has_logits)
         K3_TRY(put(s, session->logits, (size_t)h.vocab * sizeof *session->logits, err));
-    K3_TRY(put_buffer(s, state->be, (k3_ref){state->fixed, 0}, h.fixed_bytes, err));
+    K3_TRY(put_buffer(s, session->engine, (k3_ref){state->fixed, 0}, h.fixed_bytes, err));
     for (int l = 0; l < state->hp->n_layers; l++)
         if (state->hp->is_mla[l] && h.length)
-            K3_TRY(put_buffer(s, state->be, k3_state_cache(state, l), (uint64_t)h.length * h.cache_row_bytes, err));
+            K3_TRY(put_buffer(s, session->engine, k3_state_cache(state, l), (uint64_t)h.length * h.cache_row_bytes, err));
+    K3_TRY(write_marks(session, s, err));
     uint64_t sum = s->sum;
     K3_TRY(put(s, &sum, sizeof sum, err));
     if (fflush(s->file) || fsync(fileno(s->file)))
@@ -173,6 +198,27 @@ static k3_status check_header(const k3_session *session, const k3_save_header *h
     if (h->length < 0 || h->length > session->engine->hp->context)
         return k3_fail(err, K3_E_FORMAT, "%s: %lld tokens found, 0 to %d wanted; the file is damaged", path, (long long)h->length,
                        session->engine->hp->context);
+    if (h->n_marks < 0 || h->n_marks > h->length + 1)
+        return k3_fail(err, K3_E_FORMAT, "%s: %lld marks of %lld tokens; the file is damaged", path, (long long)h->n_marks,
+                       (long long)h->length);
+    return K3_OK;
+}
+
+static k3_status read_marks(k3_session *fresh, k3_stream *s, const k3_save_header *h, k3_error *err)
+{
+    for (int64_t i = 0, last = -1; i < h->n_marks; i++) {
+        k3_save_mark head;
+        K3_TRY(get(s, &head, sizeof head, err));
+        if (head.length <= last || head.length > h->length || (head.has_logits != 0 && head.has_logits != 1))
+            return k3_fail(err, K3_E_FORMAT, "%s: a mark at %lld of %lld tokens after one at %lld; the file is damaged", s->path,
+                           (long long)head.length, (long long)h->length, (long long)last);
+        K3_TRY(k3_session_new_mark(fresh, head.length, (int)head.has_logits, err));
+        const k3_mark *mark = &fresh->marks[fresh->n_marks - 1];
+        if (mark->logits)
+            K3_TRY(get(s, mark->logits, (size_t)h->vocab * sizeof *mark->logits, err));
+        K3_TRY(get_buffer(s, fresh->state->be, (k3_ref){mark->fixed, 0}, h->fixed_bytes, err));
+        last = head.length;
+    }
     return K3_OK;
 }
 
@@ -180,6 +226,8 @@ static k3_status check_header(const k3_session *session, const k3_save_header *h
 static k3_status read_all(k3_session *fresh, k3_stream *s, k3_error *err)
 {
     k3_save_header h;
+    while (fresh->n_marks) /* of a reading that failed with the device */
+        k3_session_unmark(fresh, fresh->marks[fresh->n_marks - 1].length);
     K3_TRY(get(s, &h, sizeof h, err));
     K3_TRY(check_header(fresh, &h, s->path, err));
     k3_state *state = fresh->state;
@@ -196,6 +244,7 @@ static k3_status read_all(k3_session *fresh, k3_stream *s, k3_error *err)
     for (int l = 0; l < state->hp->n_layers; l++)
         if (state->hp->is_mla[l] && h.length)
             K3_TRY(get_buffer(s, state->be, k3_state_cache(state, l), (uint64_t)h.length * h.cache_row_bytes, err));
+    K3_TRY(read_marks(fresh, s, &h, err));
     uint64_t sum = s->sum, stored;
     K3_TRY(get(s, &stored, sizeof stored, err));
     if (stored != sum)

@@ -130,11 +130,8 @@ static k3_status fill_mark(k3_session *s, k3_mark *mark, k3_error *err)
     return status;
 }
 
-static k3_status add_mark(k3_session *s, const void *argument, k3_error *err)
+k3_status k3_session_new_mark(k3_session *s, int64_t length, int has_logits, k3_error *err)
 {
-    (void)argument;
-    if (s->n_marks && s->marks[s->n_marks - 1].length == s->state->length)
-        return K3_OK;
     if (s->n_marks == s->max_marks) {
         int max = s->max_marks ? 2 * s->max_marks : 4;
         k3_mark *grown = realloc(s->marks, (size_t)max * sizeof *grown);
@@ -144,17 +141,26 @@ static k3_status add_mark(k3_session *s, const void *argument, k3_error *err)
         s->max_marks = max;
     }
     size_t logits_bytes = (size_t)s->engine->hp->vocab * sizeof *s->logits;
-    k3_mark mark = {.length = s->state->length};
-    if (s->has_logits && !(mark.logits = malloc(logits_bytes)))
+    k3_mark mark = {.length = length};
+    if (has_logits && !(mark.logits = malloc(logits_bytes)))
         return k3_fail(err, K3_E_NOMEM, "session mark: no memory for %zu bytes", logits_bytes);
     k3_status status = fill_mark(s, &mark, err);
     if (status != K3_OK) {
         free(mark.logits);
         return status;
     }
-    if (mark.logits)
-        memcpy(mark.logits, s->logits, logits_bytes);
     s->marks[s->n_marks++] = mark;
+    return K3_OK;
+}
+
+static k3_status add_mark(k3_session *s, const void *argument, k3_error *err)
+{
+    (void)argument;
+    if (s->n_marks && s->marks[s->n_marks - 1].length == s->state->length)
+        return K3_OK;
+    K3_TRY(k3_session_new_mark(s, s->state->length, s->has_logits, err));
+    if (s->has_logits)
+        memcpy(s->marks[s->n_marks - 1].logits, s->logits, (size_t)s->engine->hp->vocab * sizeof *s->logits);
     return K3_OK;
 }
 
@@ -163,12 +169,45 @@ k3_status k3_session_mark(k3_session *s, k3_error *err)
     return k3_session_try(s, add_mark, NULL, err);
 }
 
+/* Marks at or before a length. */
+static int marks_before(const k3_session *s, int64_t length)
+{
+    int n = s->n_marks;
+    while (n && s->marks[n - 1].length > length)
+        n--;
+    return n;
+}
+
+int64_t k3_session_mark_before(const k3_session *s, int64_t length)
+{
+    int n = marks_before(s, length);
+    return n ? s->marks[n - 1].length : 0;
+}
+
+void k3_session_unmark(k3_session *s, int64_t length)
+{
+    int n = marks_before(s, length);
+    if (!n || s->marks[n - 1].length != length)
+        return;
+    lose_mark(s, &s->marks[n - 1]);
+    free(s->marks[n - 1].logits);
+    memmove(s->marks + n - 1, s->marks + n, (size_t)(s->n_marks - n) * sizeof *s->marks);
+    s->n_marks--;
+}
+
+uint64_t k3_session_bytes(const k3_session *s)
+{
+    uint64_t logits = (uint64_t)s->engine->hp->vocab * sizeof *s->logits;
+    uint64_t bytes = k3_state_bytes(s->state) + logits + (uint64_t)s->ids_capacity * sizeof *s->ids;
+    for (int i = 0; i < s->n_marks; i++)
+        bytes += (s->marks[i].fixed ? s->marks[i].fixed->bytes : 0) + (s->marks[i].logits ? logits : 0);
+    return bytes;
+}
+
 /* Drops what lies beyond a length: marks, then tokens. Returns the mark that the session stands at now; NULL: it is empty. */
 static const k3_mark *cut(k3_session *s, int64_t length)
 {
-    int keep = s->n_marks;
-    while (keep && s->marks[keep - 1].length > length)
-        keep--;
+    int keep = marks_before(s, length);
     forget_marks(s, keep);
     const k3_mark *mark = keep ? &s->marks[keep - 1] : NULL;
     s->has_logits = mark && mark->logits;
@@ -205,7 +244,7 @@ static k3_status replay(k3_session *s, int64_t to, int64_t total, k3_error *err)
             return k3_fail(err, K3_E_CANCELLED, "cancelled after computing %lld of %lld tokens again", (long long)at, (long long)total);
         int n = to - at < engine->chunk_rows ? (int)(to - at) : engine->chunk_rows;
         k3_span span = {s->state, 0, n};
-        k3_pass pass = {.ids = s->ids + at, .n_rows = n, .spans = &span, .n_spans = 1};
+        k3_pass pass = {.ids = s->ids + at, .n_rows = n, .spans = &span, .n_spans = 1, .is_cancelled = &engine->is_cancelled};
         K3_TRY(k3_forward_run(engine->forward, &pass, err));
     }
     return K3_OK;
@@ -294,6 +333,53 @@ static k3_status reserve_state(k3_session *s, const void *length, k3_error *err)
     if (s->state->capacity != before)
         k3_machine_tell_growth(s->engine);
     return K3_OK;
+}
+
+typedef struct fork_target {
+    k3_session *to;
+    int64_t length;
+} fork_target;
+
+/* The mark's copy, the cache's prefix, the ids. Where the copy is lost the new session computes its state when it is used. */
+static k3_status copy_to(k3_session *s, const void *argument, k3_error *err)
+{
+    const fork_target *target = argument;
+    k3_session *to = target->to;
+    k3_backend *be = s->state->be;
+    int n = marks_before(s, target->length);
+    if (!n)
+        return K3_OK;
+    const k3_mark *mark = &s->marks[n - 1];
+    uint64_t bytes = (uint64_t)mark->length * k3_state_cache_row_bytes(s->state);
+    K3_TRY(revive(to, err));
+    K3_TRY(keep_ids(to, mark->length, err));
+    K3_TRY(reserve_state(to, &mark->length, err));
+    if (mark->fixed)
+        be->memory->copy(be, (k3_ref){to->state->fixed, 0}, (k3_ref){mark->fixed, 0}, mark->fixed->bytes);
+    for (int l = 0; l < s->engine->hp->n_layers && bytes; l++)
+        if (s->engine->hp->is_mla[l])
+            be->memory->copy(be, k3_state_cache(to->state, l), k3_state_cache(s->state, l), bytes);
+    K3_TRY(be->sync(be, err));
+    memcpy(to->ids, s->ids, (size_t)mark->length * sizeof *s->ids);
+    to->state->length = mark->length;
+    to->is_stale = !mark->fixed;
+    to->has_logits = mark->logits != NULL;
+    if (mark->logits)
+        memcpy(to->logits, mark->logits, (size_t)s->engine->hp->vocab * sizeof *s->logits);
+    return K3_OK;
+}
+
+k3_status k3_session_fork(k3_session **out, k3_session *s, int64_t length, k3_error *err)
+{
+    K3_TRY(k3_session_open(out, s->engine, err));
+    k3_status status = k3_session_try(s, copy_to, &(fork_target){*out, length}, err);
+    if (status == K3_OK && (*out)->state->length)
+        status = k3_session_mark(*out, err);
+    if (status != K3_OK) {
+        k3_session_close(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 /* Everything that can be wrong with a request is found here, before any state changes. */
@@ -459,7 +545,8 @@ static k3_status run_jobs(k3_engine *engine, k3_job *jobs, size_t n_jobs, k3_err
                         .n_want = p->n_want,
                         .logits = p->logits,
                         .draws = jobs[0].draw,
-                        .picks = &jobs[0].pick};
+                        .picks = &jobs[0].pick,
+                        .is_cancelled = &engine->is_cancelled};
         status = run_pass(engine, &pass, err);
         if (status == K3_OK)
             unpack(p, engine);

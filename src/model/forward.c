@@ -300,8 +300,13 @@ static k3_status run(k3_forward *f, const k3_pass *pass, k3_error *err)
     begin(f, pass);
     K3_TRY(k3_late_begin(f->w->late, pass->n_want > 0, err));
     K3_TRY(embed(f, f->stream[0], err));
-    for (int l = 0; l < f->hp->n_layers; l++)
+    for (int l = 0; l < f->hp->n_layers; l++) {
+        if (pass->is_cancelled && atomic_load(pass->is_cancelled)) {
+            K3_TRY(f->be->sync(f->be, err));
+            return k3_fail(err, K3_E_CANCELLED, "pass of %d rows: cancelled before layer %d", pass->n_rows, l);
+        }
         K3_TRY(layer_forward(f, l, &n_blocks, err));
+    }
     return pass->n_want ? timed_head(f, n_blocks, err) : f->be->sync(f->be, err);
 }
 

@@ -6,6 +6,8 @@
 #include "model/weights.h"
 #include "store/experts.h"
 
+#include <stdatomic.h>
+
 /* Rows first .. first+n-1 of a pass, appended to one sequence. */
 typedef struct k3_span {
     k3_state *state;
@@ -20,9 +22,10 @@ typedef struct k3_pass {
     int n_spans;
     const int32_t *want; /* rows whose logits are wanted, ascending */
     int n_want;
-    float *logits;        /* [n_want, vocab] */
-    const k3_draw *draws; /* NULL, or [n_want]: on a backend that draws, `picks` is filled and `logits` left alone */
-    int32_t *picks;       /* [n_want]; -1 where logits have no distribution */
+    float *logits;                  /* [n_want, vocab] */
+    const k3_draw *draws;           /* NULL, or [n_want]: on a backend that draws, `picks` is filled and `logits` left alone */
+    int32_t *picks;                 /* [n_want]; -1 where logits have no distribution */
+    const atomic_int *is_cancelled; /* NULL, or looked at before each layer: nonzero ends the pass with K3_E_CANCELLED */
 } k3_pass;
 
 typedef struct k3_forward k3_forward;

@@ -13,6 +13,8 @@ static k3_status check(const k3_adjustment *a, size_t n, const int32_t *history,
 {
     K3_TRY(check_number(a->presence, "presence penalty", err));
     K3_TRY(check_number(a->frequency, "frequency penalty", err));
+    if (!(a->repetition >= 0 && a->repetition <= 100))
+        return k3_fail(err, K3_E_INVALID, "repetition penalty: %g found, 0 (off) to 100 wanted", (double)a->repetition);
     if (a->window < -1)
         return k3_fail(err, K3_E_INVALID, "penalty window: %lld found, -1 (all), 0 (off) or a count wanted", (long long)a->window);
     for (size_t i = 0; i < a->n_biases; i++) {
@@ -26,19 +28,28 @@ static k3_status check(const k3_adjustment *a, size_t n, const int32_t *history,
     return K3_OK;
 }
 
-/* x[id] -= frequency * (times the id is in the window) + presence * (1 if it is there); ids below 0 (injected rows) do not count. */
+static float repeated(float x, float penalty)
+{
+    return penalty == 0 ? x : x > 0 ? x / penalty : x * penalty;
+}
+
+/* If the id is in the window: x[id] = x[id] / repetition, or x[id] * repetition where x[id] <= 0; then x[id] -= presence + frequency *
+ * (times it is there). Ids below 0 (injected rows) do not count. */
 k3_status k3_logits_adjust(float *logits, size_t n, const k3_adjustment *a, const int32_t *history, size_t n_history, k3_error *err)
 {
     K3_TRY(check(a, n, history, n_history, err));
     size_t window = a->window < 0 || (uint64_t)a->window > n_history ? n_history : (size_t)a->window;
-    if (window && (a->presence != 0 || a->frequency != 0)) {
+    if (window && (a->presence != 0 || a->frequency != 0 || (a->repetition != 0 && a->repetition != 1))) {
         unsigned char *seen = calloc(n, 1);
         if (!seen)
             return k3_fail(err, K3_E_NOMEM, "penalties: no memory for %zu ids", n);
         for (size_t i = n_history - window; i < n_history; i++) {
             if (history[i] < 0)
                 continue;
-            logits[history[i]] -= a->frequency + (seen[history[i]] ? 0 : a->presence);
+            float *x = &logits[history[i]], first = seen[history[i]] ? 0 : a->presence;
+            if (!seen[history[i]])
+                *x = repeated(*x, a->repetition);
+            *x -= a->frequency + first;
             seen[history[i]] = 1;
         }
         free(seen);
