@@ -121,9 +121,10 @@ int64_t srv_job_chunk(const srv_job *job, int64_t mark_interval)
     return end - length;
 }
 
-int srv_job_wants_mark(const srv_job *job, int64_t length, int64_t mark_interval)
+int srv_job_keeps_mark(const srv_job *job, int64_t length, int64_t mark_interval)
 {
-    return length == job->n_prompt || length == job->branch || (mark_interval > 0 && length % mark_interval == 0);
+    int is_inside = length < job->n_prompt && (length == job->branch || (mark_interval > 0 && length % mark_interval == 0));
+    return is_inside || length == job->n_prompt;
 }
 
 k3_status srv_job_check(const srv_job *job, size_t vocab, k3_error *err)

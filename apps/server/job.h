@@ -19,7 +19,7 @@ struct srv_job {
     /* Of the scheduler's thread. */
     srv_kept *kept;      /* NULL until it runs */
     int64_t branch;      /* of the prompt, worth a mark; 0: none */
-    int64_t stray;       /* a mark that only tells where the last chunk ended; 0: none */
+    int64_t stray;       /* a mark that the next one replaces; 0: none */
     int64_t alone_until; /* a pass with others broke before the session had this length: until then it has passes of its own */
     int64_t from, n_now; /* of the pass at hand: length before it, rows in it */
 
@@ -43,7 +43,8 @@ void srv_job_close(srv_job *job);
 int64_t srv_job_pending(const srv_job *job);
 /* How many of them a chunk may have at most: it ends where a mark is wanted. */
 int64_t srv_job_chunk(const srv_job *job, int64_t mark_interval);
-int srv_job_wants_mark(const srv_job *job, int64_t length, int64_t mark_interval);
+/* A mark there is more than the way back from a pass that breaks, which the next one replaces. */
+int srv_job_keeps_mark(const srv_job *job, int64_t length, int64_t mark_interval);
 
 /* After a chunk that is not the prompt's last: numbers came out of it. */
 k3_status srv_job_check(const srv_job *job, size_t vocab, k3_error *err);

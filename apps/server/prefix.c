@@ -87,23 +87,27 @@ int srv_prefix_shed(srv_prefix *store)
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------- */
 
-/* Forgets the mark without which its neighbours lie closest, but neither of the last two: the end of a prompt and of its answer. 0: there
- * are no others. */
-static int thin(srv_kept *kept)
+/* The mark without which its neighbours lie closest, but neither of the last two, the end of a prompt and of its answer, nor that of a
+ * fork. 0: there are no others. */
+static int64_t least_mark(const srv_kept *kept)
 {
-    k3_session *s = kept->session;
+    const k3_session *s = kept->session;
     int64_t last = k3_session_mark_before(s, k3_session_length(s)), after = last ? k3_session_mark_before(s, last - 1) : 0;
     int64_t least = INT64_MAX, least_at = 0;
     for (int64_t at = after ? k3_session_mark_before(s, after - 1) : 0, before; at; after = at, at = before) {
         before = k3_session_mark_before(s, at - 1);
-        if (after - before < least) {
+        if (after - before < least && at != kept->fork) {
             least = after - before;
             least_at = at;
         }
     }
-    if (least_at)
-        k3_session_unmark(s, least_at);
-    return least_at != 0;
+    return least_at;
+}
+
+static void thin(srv_kept *kept)
+{
+    k3_session_unmark(kept->session, least_mark(kept));
+    kept->is_saved = 0;
 }
 
 static uint64_t unused_bytes(const srv_prefix *store)
@@ -114,15 +118,20 @@ static uint64_t unused_bytes(const srv_prefix *store)
     return bytes;
 }
 
-/* What was used longest ago first loses marks, then goes. */
+/* Sessions lose marks before one of them goes, in the order of their last use. */
 static void settle(srv_prefix *store)
 {
     while (unused_bytes(store) > store->max_bytes) {
-        srv_kept *kept = oldest(store);
-        if (!thin(kept))
-            drop(store, kept);
+        srv_kept *thinned = NULL;
+        for (size_t i = 0; i < store->n; i++) {
+            srv_kept *kept = store->kept[i];
+            if (!kept->is_used && (!thinned || kept->last_use < thinned->last_use) && least_mark(kept))
+                thinned = kept;
+        }
+        if (!thinned)
+            drop(store, oldest(store));
         else
-            kept->is_saved = 0;
+            thin(thinned);
     }
 }
 
@@ -130,8 +139,8 @@ void srv_prefix_mark(srv_prefix *store, srv_kept *kept)
 {
     while (k3_session_mark(kept->session, NULL) == K3_E_NOMEM && srv_prefix_shed(store)) {
     }
-    while (k3_session_bytes(kept->session) > store->max_bytes && thin(kept)) {
-    }
+    while (k3_session_bytes(kept->session) > store->max_bytes && least_mark(kept))
+        thin(kept);
 }
 
 /* ---- take and give --------------------------------------------------------------------------------------------- */
@@ -185,6 +194,8 @@ static k3_status make(srv_kept **out, srv_prefix *store, srv_kept *from, int64_t
     if (status != K3_OK)
         return status;
     *out = enlist(store, session);
+    if (*out && from)
+        from->fork = (*out)->fork = length;
     if (*out)
         return K3_OK;
     if (err)

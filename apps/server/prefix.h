@@ -17,6 +17,7 @@ typedef struct srv_kept {
     int is_saved;      /* its file holds it as it is */
     unsigned file;     /* number in its name; 0: there is none */
     uint64_t last_use; /* counts uses of all sessions */
+    int64_t fork; /* where a second session was made from it, or it from a first, the last time: what many prompts begin with; 0: nowhere */
 } srv_kept;
 
 typedef struct srv_prefix {

@@ -92,7 +92,7 @@ static void set_mark(srv_scheduler *s, srv_job *job, int64_t length)
     srv_prefix_mark(&s->store, job->kept);
     if (job->stray && job->stray != length)
         k3_session_unmark(job->kept->session, job->stray);
-    job->stray = srv_job_wants_mark(job, length, s->limits.mark_interval) ? 0 : length;
+    job->stray = srv_job_keeps_mark(job, length, s->limits.mark_interval) ? 0 : length;
 }
 
 /* The session has got longer, or has been long enough from the start. */
@@ -103,11 +103,10 @@ static void go_on(srv_scheduler *s, srv_job *job)
     srv_end how = SRV_END_ERROR;
     int is_over = 0;
     k3_status status = length < job->n ? srv_job_check(job, s->vocab, &err) : K3_OK;
-    if (status == K3_OK && length <= job->n_prompt) {
+    if (status == K3_OK && (length <= job->n_prompt || (s->limits.mark_interval && length % s->limits.mark_interval == 0)))
         set_mark(s, job, length);
-        if (job->sink.progress)
-            job->sink.progress(job->sink.user, length);
-    }
+    if (status == K3_OK && length <= job->n_prompt && job->sink.progress)
+        job->sink.progress(job->sink.user, length);
     if (status == K3_OK && length == job->n) {
         status = srv_job_pick(job, &is_over, &how, &s->scratch, s->eos, &err);
         pthread_mutex_lock(&s->lock);
