@@ -118,7 +118,7 @@ static int check_strict(const srv_ask *ask, const srv_fields *fields, double tem
                           ask->thinking ? "0, 0.6 or 1 with thinking" : "0.6 without thinking");
     if (top_p != 0.95)
         return srv_refuse(p, "top_p", "top_p is %g, and this server keeps to the vendor's 0.95", top_p);
-    if (ask->adjust.presence != 0 || ask->adjust.frequency != 0)
+    if (ask->adjust.presence != 0 || ask->adjust.frequency != 0 || ask->adjust.repetition != 1)
         return srv_refuse(p, ask->adjust.presence != 0 ? "presence_penalty" : "frequency_penalty",
                           "penalties are fixed at 0, as the vendor has it");
     return 1;
@@ -138,14 +138,12 @@ int srv_ask_sampling(srv_ask *ask, const srv_fields *fields, const srv_rules *ru
         return 0;
     if (n != 1)
         return srv_refuse(fields->problem, "n", "n is %lld, and only 1 answer is given", (long long)n);
-    if (repetition != 1)
-        return srv_refuse(fields->problem, "repetition_penalty",
-                          "repetition_penalty is not supported; presence_penalty and frequency_penalty are");
     ask->sampling = (k3_sampling){.temperature = (float)temperature,
                                   .top_p = (float)top_p,
                                   .top_k = top_k < 0 ? 0 : (int)top_k,
                                   .min_p = (float)min_p,
                                   .seed = (uint64_t)seed};
+    ask->adjust.repetition = (float)repetition;
     ask->adjust.presence = (float)presence;
     ask->adjust.frequency = (float)frequency;
     ask->adjust.window = window;
