@@ -55,6 +55,8 @@ void app_buffer_json(app_buffer *b, const char *bytes, size_t n)
         from = i + 1;
         if (c == '"' || c == '\\')
             snprintf(escape, sizeof escape, "\\%c", c);
+        else if (c == '\n' || c == '\t')
+            snprintf(escape, sizeof escape, c == '\n' ? "\\n" : "\\t");
         else if (i < n_text)
             snprintf(escape, sizeof escape, "\\u%04x", c);
         app_buffer_text(b, escape);

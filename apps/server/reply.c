@@ -70,13 +70,33 @@ void srv_reply_take(srv_reply *reply, const srv_batch *batch, const srv_event *e
     }
 }
 
+/* A token may be a part of a character only; then it is spelled by its bytes. */
+static void add_text(app_buffer *out, const char *bytes, size_t n)
+{
+    k3_utf8 utf8 = {0};
+    app_buffer spelled = {0};
+    char *text = app_alloc(3 * (n + 3), 1);
+    size_t n_text = k3_utf8_push(&utf8, text, bytes, n);
+    int is_whole = n_text == n && memcmp(text, bytes, n) == 0;
+    free(text);
+    if (is_whole) {
+        app_buffer_json(out, bytes, n);
+        return;
+    }
+    app_buffer_text(&spelled, "bytes:");
+    for (size_t i = 0; i < n; i++)
+        srv_add(&spelled, "\\x%02x", (unsigned char)bytes[i]);
+    srv_add_string(out, &spelled);
+    app_buffer_free(&spelled);
+}
+
 static void add_token(app_buffer *out, const k3_engine *engine, int32_t id, float logprob)
 {
     const char *bytes = "";
     size_t n = 0;
     (void)k3_token_bytes(engine, &bytes, &n, id, NULL);
     app_buffer_text(out, "{\"token\":");
-    app_buffer_json(out, bytes, n);
+    add_text(out, bytes, n);
     srv_add(out, ",\"logprob\":%.9g,\"bytes\":[", logprob < -9999 ? -9999.0 : (double)logprob);
     for (size_t i = 0; i < n; i++)
         srv_add(out, "%s%d", i ? "," : "", (unsigned char)bytes[i]);
