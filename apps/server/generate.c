@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 /* Seconds between looks at a client that sends nothing, and that the beginning of an answer is waited for before its headers go out. */
-#define LOOK 0.25
+#define LOOK 0.1
 #define HEADERS 0.2
 
 enum { BLOCK = 32 << 10 };

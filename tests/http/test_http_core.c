@@ -453,7 +453,7 @@ static void e06_e41_signs_of_life(void **state)
 static void b09_a_slow_reader(void **state)
 {
     fixture *f = *state;
-    size_t n = 150000;
+    size_t n = 60000;
     char *text = malloc(3 * n + 200);
     strcpy(text, RESPONSE(""));
     text[strlen(text) - strlen(CLOSE("response"))] = 0;
