@@ -145,6 +145,8 @@ static k3_status open_parts(k3_engine *engine, const char *model, const k3_confi
 {
     K3_TRY(k3_engine_prepare(engine, model, config, err));
     K3_TRY(open_vocab(engine, err));
+    if (engine->vocab)
+        K3_TRY(k3_shared_trie_open(&engine->trie, engine->vocab, err));
     K3_TRY(k3_machine_open(engine, err));
     engine->fingerprint = fingerprint_of(engine);
     describe(engine);
@@ -180,6 +182,7 @@ void k3_engine_close(k3_engine *engine)
     k3_packing_free(&engine->packing);
     k3_machine_close(engine);
     k3_io_meter_close(engine->meter);
+    k3_shared_trie_close(engine->trie);
     k3_vocab_close(engine->vocab);
     k3_ckpt_close(engine->ckpt);
     free(engine->planning);

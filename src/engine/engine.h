@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
+#include "constrain/token_trie.h"
 #include "model/forward.h"
 #include "store/budget.h"
 #include "store/drive_watch.h"
@@ -51,6 +52,7 @@ struct k3_engine {
     k3_ckpt *ckpt;
     const k3_hparams *hp;
     k3_vocab *vocab;       /* NULL without tiktoken.model */
+    k3_shared_trie *trie;  /* of its tokens, made when it is first needed; NULL like vocab */
     k3_config config;      /* as opened; its names are these copies */
     k3_budget budget;      /* of the host's memory */
     k3_planning *planning; /* what that is made from */

@@ -1,6 +1,7 @@
 /* The text functions of k3.h for an engine's vocabulary. */
 #include "engine/engine.h"
 
+#include "constrain/constraint.h"
 #include "text/chat_parse.h"
 #include "text/chat_render.h"
 #include "text/tokenize.h"
@@ -90,4 +91,15 @@ void k3_chat_parser_close(k3_chat_parser *parser)
         return;
     k3_chat_parse_close(parser->parse);
     free(parser);
+}
+
+k3_status k3_constraint_open(k3_constraint **out, const k3_engine *engine, const char *request_json, int thinking, k3_error *err)
+{
+    const k3_token_trie *trie;
+    *out = NULL;
+    K3_TRY(need_vocab(engine, err));
+    size_t n_bytes = strlen(request_json);
+    K3_TRY(check_length(engine, n_bytes, err));
+    K3_TRY(k3_shared_trie_get(engine->trie, &trie, err));
+    return k3_constraint_make(out, engine->vocab, trie, request_json, n_bytes, thinking, err);
 }

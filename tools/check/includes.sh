@@ -21,7 +21,8 @@ BEGIN {
     allow("base", "base"); allow("io", "io base"); allow("ckpt", "ckpt base"); allow("backend", "backend base")
     allow("store", "store base io ckpt backend"); allow("dist", "dist base"); allow("model", "model base ckpt backend store dist")
     allow("text", "text base"); allow("sample", "sample base")
-    allow("engine", "engine base io ckpt backend store dist model text sample")
+    allow("constrain", "constrain base text")
+    allow("engine", "engine base io ckpt backend store dist model text sample constrain")
 }
 FNR == 1 {
     if (last_file != "" && last_line > 800) { printf "%s:%d: a file has at most 800 lines\n", last_file, last_line; n_bad++ }
