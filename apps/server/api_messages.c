@@ -233,7 +233,7 @@ static int read_tools(srv_ask *ask, const srv_fields *fields)
             continue;
         if (!srv_is_string(name) || app_json_is(name, ""))
             return srv_refuse(fields->problem, "tools", "tools[%zu].name must be a string that is not empty", i);
-        srv_ask_add_tool(ask, name, srv_get(tool, "description"), schema);
+        srv_ask_add_tool(ask, name, srv_get(tool, "description"), schema, srv_get(tool, "strict"));
     }
     return 1;
 }

@@ -229,7 +229,7 @@ static int read_tools(srv_ask *ask, const srv_fields *fields)
         if (is_custom)
             srv_ask_add_name(&ask->custom, name);
         srv_ask_add_tool(ask, name, srv_get(tool, "description"),
-                         is_custom ? (app_json){one_input, sizeof one_input - 1} : srv_get(tool, "parameters"));
+                         is_custom ? (app_json){one_input, sizeof one_input - 1} : srv_get(tool, "parameters"), srv_get(tool, "strict"));
     }
     return 1;
 }

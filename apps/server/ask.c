@@ -25,6 +25,7 @@ void srv_ask_free(srv_ask *ask)
     app_buffer_free(&ask->custom);
     app_buffer_free(&ask->format_text);
     k3_tokens_free(&ask->ids);
+    k3_constraint_close(ask->constraint);
     free((void *)(uintptr_t)ask->adjust.bias_ids);
     free((void *)(uintptr_t)ask->adjust.biases);
     for (size_t i = 0; i < ask->n_stops; i++)
@@ -233,7 +234,7 @@ int srv_ask_has_name(const app_buffer *names, const char *name)
     return 0;
 }
 
-void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_json parameters)
+void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_json parameters, app_json strict)
 {
     srv_ask_comma(&ask->tools);
     app_buffer_text(&ask->tools, "{\"type\":\"function\",\"function\":{\"name\":");
@@ -245,6 +246,10 @@ void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_jso
     if (parameters.text) {
         app_buffer_text(&ask->tools, ",\"parameters\":");
         srv_add_json(&ask->tools, parameters);
+    }
+    if (strict.text) {
+        app_buffer_text(&ask->tools, ",\"strict\":");
+        srv_add_json(&ask->tools, strict);
     }
     app_buffer_text(&ask->tools, "}}");
     srv_ask_add_name(&ask->names, name);
@@ -263,14 +268,27 @@ int srv_ask_check_choice(const srv_ask *ask, srv_problem *problem)
 
 /* ---- the prompt -------------------------------------------------------------------------------------------------- */
 
+static void write_choice(app_buffer *out, const srv_ask *ask)
+{
+    static const char *const words[] = {"\"auto\"", "\"none\"", "\"required\""};
+    if (ask->choice != SRV_CHOICE_NAMED) {
+        app_buffer_text(out, words[ask->choice]);
+        return;
+    }
+    app_buffer_text(out, "{\"type\":\"function\",\"function\":{\"name\":");
+    srv_add_string(out, &ask->chosen);
+    app_buffer_text(out, "}}");
+}
+
 static void write_request(app_buffer *out, const srv_ask *ask)
 {
-    static const char *const choices[] = {"\"auto\"", "\"none\"", "\"required\"", "{}"};
     app_buffer_text(out, "{\"map_developer\":true,\"messages\":[");
     app_buffer_add(out, ask->messages.text, ask->messages.n);
     app_buffer_text(out, "],\"tools\":[");
     app_buffer_add(out, ask->tools.text, ask->tools.n);
-    srv_add(out, "],\"tool_choice\":%s,\"thinking\":%s", choices[ask->choice], ask->thinking ? "true" : "false");
+    app_buffer_text(out, "],\"tool_choice\":");
+    write_choice(out, ask);
+    srv_add(out, ",\"thinking\":%s", ask->thinking ? "true" : "false");
     if (ask->thinking)
         srv_add(out, ",\"thinking_effort\":\"%s\"", ask->effort ? ask->effort : "max");
     app_buffer_text(out, ",\"response_format\":");
@@ -307,13 +325,10 @@ int srv_ask_render(srv_ask *ask, const srv_rules *rules, srv_problem *problem)
     k3_error err = {0};
     write_request(&request, ask);
     k3_status status = k3_chat_render(rules->engine, &ask->ids, &ask->thinking, request.text, &err);
+    if (status == K3_OK)
+        status = k3_constraint_open(&ask->constraint, rules->engine, request.text, ask->thinking, &err);
     app_buffer_free(&request);
-    if (status != K3_OK) {
-        srv_deny_error(problem, &err);
-        snprintf(problem->param, sizeof problem->param, "messages");
-        return 0;
-    }
     ask->is_chat = 1;
     ask->n_prompt = counted(rules->engine, &ask->ids);
-    return srv_ask_check_window(ask, rules, problem);
+    return status == K3_OK ? srv_ask_check_window(ask, rules, problem) : srv_deny_error(problem, &err);
 }

@@ -32,7 +32,8 @@ typedef struct srv_ask {
     int thinking;       /* afterwards: whether the prompt leaves the thinking channel open */
     const char *effort; /* low, high or max; NULL: max */
     k3_tokens ids;
-    int64_t n_prompt; /* as counted: without the ids that open the answer's channel */
+    k3_constraint *constraint; /* of what the answer may be; NULL: anything */
+    int64_t n_prompt;          /* as counted: without the ids that open the answer's channel */
     /* Sampling. */
     k3_sampling sampling;
     k3_adjustment adjust; /* its arrays are the ask's */
@@ -66,10 +67,10 @@ void srv_ask_comma(app_buffer *list);
 void srv_ask_add_name(app_buffer *names, app_json name);
 int srv_ask_has_name(const app_buffer *names, const char *name);
 /* Adds a tool in the form of chat completions from its parts, any of which may be no value. */
-void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_json parameters);
+void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_json parameters, app_json strict);
 int srv_ask_check_choice(const srv_ask *ask, srv_problem *problem);
 
-/* Renders the conversation and checks that its answer fits. */
+/* Renders the conversation, checks that its answer fits, and opens what narrows the answer. */
 int srv_ask_render(srv_ask *ask, const srv_rules *rules, srv_problem *problem);
 /* The same check for ids that are there. */
 int srv_ask_check_window(const srv_ask *ask, const srv_rules *rules, srv_problem *problem);

@@ -308,6 +308,16 @@ srv_sink srv_turn_sink(srv_turn *turn)
     return (srv_sink){.begin = on_begin, .token = on_token, .end = on_end, .user = turn};
 }
 
+static k3_status narrow(void *user, float *logits, size_t n, k3_error *err)
+{
+    return k3_constraint_narrow(user, logits, n, err);
+}
+
+static k3_status follow(void *user, int32_t id, k3_error *err)
+{
+    return k3_constraint_push(user, id, err);
+}
+
 k3_status srv_turn_submit(srv_turn *turn, srv_scheduler *scheduler, k3_error *err)
 {
     const srv_ask *ask = turn->ask;
@@ -316,7 +326,10 @@ k3_status srv_turn_submit(srv_turn *turn, srv_scheduler *scheduler, k3_error *er
                              .sampling = ask->sampling,
                              .adjust = ask->adjust,
                              .max_tokens = ask->max_tokens,
-                             .n_top = ask->n_top};
+                             .n_top = ask->n_top,
+                             .constrain = ask->constraint ? narrow : NULL,
+                             .accept = ask->constraint ? follow : NULL,
+                             .constraint = ask->constraint};
     srv_sink sink = srv_turn_sink(turn);
     return srv_submit(&turn->job, scheduler, &settings, &sink, err);
 }
