@@ -154,6 +154,7 @@ static void look(const srv_settings *s)
     }
     seen.max_tokens = s->max_tokens;
     seen.n_top = s->n_top;
+    seen.is_narrowed = s->constrain && s->accept && s->constraint;
 }
 
 k3_status srv_submit(srv_job **out, srv_scheduler *scheduler, const srv_settings *settings, const srv_sink *sink, k3_error *err)

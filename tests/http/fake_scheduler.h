@@ -28,7 +28,7 @@ typedef struct fake_seen {
     float biases[8];
     size_t n_biases;
     int64_t window, max_tokens;
-    int n_top;
+    int n_top, is_narrowed;
     int n_submitted, n_running, n_cancelled, n_ended;
     size_t n_tokens; /* of all requests */
 } fake_seen;
