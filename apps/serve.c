@@ -76,12 +76,16 @@ static void on_signal(int number)
     errno = saved;
 }
 
-static void wait_for_signal(void)
+static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    char byte;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+static void wait_for_signal(void)
+{
+    char byte;
     while (!app_interrupted() && read(signalled[0], &byte, 1) < 0 && errno == EINTR)
         ;
 }
@@ -114,6 +118,7 @@ static int serve(srv_server *server, const app_options *options, int port)
     srv_scheduler *scheduler = NULL;
     int status = load(&engine, &scheduler, options);
     if (status == APP_OK) {
+        catch_signals();
         srv_server_ready(server, engine, scheduler, options->context);
         fprintf(stderr, strchr(options->host, ':') ? "k3: ready at http://[%s]:%d\n" : "k3: ready at http://%s:%d\n", options->host, port);
         wait_for_signal();
