@@ -96,6 +96,8 @@ fi
 # Threads meet in the pool, in the passes of an engine, and in groups of a kernel.
 suite tsan test_pool test_session test_metal_barriers
 [ $has_aarch64 = no ] || join aarch64
+check 'the openai and anthropic packages' .venv/bin/python3 tests/clients/sdk.py build/release/k3
+check 'the page in Chromium' .venv/bin/python3 tests/clients/page.py build/release/k3
 check 'what is installed works' sh tools/check/install.sh build/release
 check 'the bundled model adds on NEON' sh tools/check/neon.sh
 say clang-tidy

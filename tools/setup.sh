@@ -73,6 +73,8 @@ if [ "$what" = test ]; then
     # The build for aarch64 is tested in an emulator.
     [ "$(uname -sm)" != 'Linux x86_64' ] || want 'command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64' \
         'gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' - -
+    # The server's page is tested in it.
+    want 'command -v chromium || command -v chromium-browser || command -v google-chrome' chromium chromium -
     need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python3
 fi
 
@@ -113,9 +115,11 @@ install() {
 [ -z "$useful" ] || install $useful || echo "setup: without$useful there is no Vulkan backend, no io_uring or no k3 pull, or a part of the tests is skipped" >&2
 
 # Comparisons against the tiktoken and safetensors packages are skipped, and counted, where they cannot be had.
-if [ "$what" = test ] && ! .venv/bin/python -c 'import numpy, safetensors, tiktoken' >/dev/null 2>&1; then
-    echo "setup: making .venv with numpy, safetensors and tiktoken" >&2
-    python3 -m venv .venv && .venv/bin/python -m pip install -q numpy safetensors tiktoken >&2 ||
+packages='numpy safetensors tiktoken openai anthropic playwright'
+if [ "$what" = test ] && ! .venv/bin/python -c "import $(echo $packages | tr ' ' ,)" >/dev/null 2>&1; then
+    echo "setup: making .venv with $packages" >&2
+    # shellcheck disable=SC2086
+    python3 -m venv .venv && .venv/bin/python -m pip install -q $packages >&2 ||
         echo "setup: .venv could not be filled; the tests that need it are skipped" >&2
 fi
 

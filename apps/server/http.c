@@ -31,11 +31,13 @@ void srv_add_headers(srv_exchange *x, struct MHD_Response *response, const char 
     MHD_add_response_header(response, "Content-Type", type);
     MHD_add_response_header(response, "Cache-Control", "no-store");
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    if (strncmp(type, "text/html", 9) == 0) {
-        MHD_add_response_header(
-            response, "Content-Security-Policy",
-            "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    if (x->nonce.n) {
+        char policy[320];
+        snprintf(policy, sizeof policy,
+                 "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; img-src data:; connect-src 'self'; base-uri 'none'; "
+                 "form-action 'none'; frame-ancestors 'none'",
+                 x->nonce.text, x->nonce.text);
+        MHD_add_response_header(response, "Content-Security-Policy", policy);
         MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
     }
     if (x->origin.n) {
@@ -71,6 +73,23 @@ enum MHD_Result srv_respond_problem(srv_exchange *x)
     enum MHD_Result result = srv_respond(x, x->problem.status, "application/json", &body);
     app_buffer_free(&body);
     return result;
+}
+
+/* A page's own script and style carry a number that is new each time, which its policy names: nothing that gets into it otherwise runs. */
+static void number_page(srv_exchange *x, app_buffer *page)
+{
+    static const char mark[] = "K3_NONCE";
+    app_buffer numbered = {0};
+    app_buffer_clear(&x->nonce);
+    srv_add_id(&x->nonce, "");
+    const char *at = page->text;
+    for (const char *next; (next = strstr(at, mark)); at = next + sizeof mark - 1) {
+        app_buffer_add(&numbered, at, (size_t)(next - at));
+        app_buffer_add(&numbered, x->nonce.text, x->nonce.n);
+    }
+    app_buffer_text(&numbered, at);
+    app_buffer_free(page);
+    *page = numbered;
 }
 
 /* What a browser asks before it lets a page ask. */
@@ -176,6 +195,8 @@ static enum MHD_Result answer(srv_exchange *x)
     if (x->route->is_post)
         return srv_generate(x);
     int ok = x->route->get(x->server, &body, &type, x->rest, &x->problem);
+    if (ok && strncmp(type, "text/html", 9) == 0)
+        number_page(x, &body);
     enum MHD_Result result = ok ? srv_respond(x, 200, type, &body) : srv_respond_problem(x);
     app_buffer_free(&body);
     return result;
@@ -253,6 +274,7 @@ static void on_completed(void *user, struct MHD_Connection *mhd, void **context,
     srv_exchange_end(x);
     app_buffer_free(&x->path);
     app_buffer_free(&x->body);
+    app_buffer_free(&x->nonce);
     app_buffer_free(&x->origin);
     app_buffer_free(&x->out);
     free(x);

@@ -66,6 +66,7 @@ struct srv_exchange {
     app_buffer body;
     /* The answer. */
     int status;
+    app_buffer nonce;  /* of the page; empty: it is none */
     app_buffer origin; /* a web page's that may read it; empty: none */
     srv_ask ask;
     srv_fields fields;

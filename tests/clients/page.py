@@ -8,7 +8,11 @@ import sys
 import time
 import urllib.request
 
-from playwright.sync_api import sync_playwright
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError as e:
+    print(e)
+    sys.exit(77)
 
 from server import Server, run
 

@@ -4,8 +4,12 @@ structured output, errors. Usage: sdk.py [BINARY]"""
 import json
 import sys
 
-import anthropic
-import openai
+try:
+    import anthropic
+    import openai
+except ImportError as e:
+    print(e)
+    sys.exit(77)
 
 from server import Server, run
 
