@@ -203,8 +203,8 @@ static void c23_strict(void **state)
         "\"tools\":[" TOOL("1st") "]",
         "\"tools\":[" TOOL("a.b") "]",
         "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":{\"anyOf\":[{\"type\":\"object\"}]}}}]",
-        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":"
-        "{\"$ref\":\"#/$defs/y\",\"description\":\"z\"}}}}}]",
+        ("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":"
+         "{\"$ref\":\"#/$defs/y\",\"description\":\"z\"}}}}}]"),
         "\"reasoning_effort\":\"medium\""};
     fixture_say(f, RESPONSE("Hi") END);
     for (int is_strict = 0; is_strict < 2; is_strict++) {
