@@ -200,11 +200,14 @@ static void push_text(srv_turn *t, int32_t id)
 {
     const char *bytes = NULL;
     size_t n = 0;
-    if (k3_token_is_special(t->engine, id))
-        return;
     t->status = k3_token_bytes(t->engine, &bytes, &n, id, &t->err);
     if (t->status != K3_OK)
         return;
+    if (k3_token_is_special(t->engine, id)) {
+        /* The released configuration names the one, the tokenizer's the other. */
+        t->done = id == k3_engine_info(t->engine)->eos_id || (n == 5 && memcmp(bytes, "[EOS]", 5) == 0);
+        return;
+    }
     char *text = app_alloc(3 * (n + 3), 1);
     push_content(t, text, k3_utf8_push(&t->utf8, text, bytes, n));
     free(text);

@@ -48,6 +48,7 @@ static const struct scenario {
 static const struct scenario plain[] = {
     {"plain \xe4\xb8\x96\xe7\x95\x8c\xf0\x9f\x98\x80 text", "", "plain \xe4\xb8\x96\xe7\x95\x8c\xf0\x9f\x98\x80 text", 0, "", "", 1},
     {"before STOP after", "", "before ", 0, "", "", 0},
+    {"the end[EOS]nothing", "", "the end", 0, "", "", 0},
 };
 
 typedef struct running {
@@ -139,8 +140,8 @@ static void c02_a_thousand_random_cuts(void **state)
     unsigned seed = 7;
     for (int i = 0; i < 1000; i++) {
         int api = i % MERGE_APIS;
-        const struct scenario *s =
-            api == MERGE_COMPLETIONS ? &plain[i / 4 % 2] : &scenarios[i / 4 % (sizeof scenarios / sizeof *scenarios)];
+        const struct scenario *s = api == MERGE_COMPLETIONS ? &plain[i / 4 % (sizeof plain / sizeof *plain)]
+                                                            : &scenarios[i / 4 % (sizeof scenarios / sizeof *scenarios)];
         k3_tokens ids = {0};
         running streamed, whole;
         merged a = {0}, b = {0};
