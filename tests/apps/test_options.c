@@ -27,7 +27,7 @@ static void an_unknown_verb_is_named_with_its_nearest(void **state)
     (void)state;
     check_usage(RUN("rnu", TINY), "k3: unknown verb rnu; did you mean run?\n");
     check_usage(RUN("frobnicate"),
-                "k3: unknown verb frobnicate; chat, run, eval, bench, devices, inspect, plan, pack, pull, help or version wanted\n");
+                "k3: unknown verb frobnicate; chat, run, serve, eval, bench, devices, inspect, plan, pack, pull, help or version wanted\n");
 }
 
 static void a_value_out_of_range_is_refused_by_name(void **state)
