@@ -137,8 +137,7 @@ k3_status k3_chat_parser_push(k3_chat_parser *parser, int32_t id, int *done, k3_
 const char *k3_chat_parser_finish(k3_chat_parser *parser);
 void k3_chat_parser_close(k3_chat_parser *parser);
 
-/* What an answer to a chat request may be: response_format, tool_choice (required, or one function), strict tools; docs/chat.md, section 6.
- */
+/* What an answer to a chat request may be: response_format, tool_choice (required, or one function), strict tools; docs/chat.md, 6. */
 typedef struct k3_constraint k3_constraint;
 /* *out is NULL where the request narrows nothing. thinking: as for the parser. An error names the place in the request. The engine must
  * stay open as long as the constraint; a constraint is for one thread at a time. */
