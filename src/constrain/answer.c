@@ -130,7 +130,8 @@ static uint32_t name_rule(k3_grammar *g, const k3_json *name)
     return rule;
 }
 
-/* The tools channel: at least one call. A tool that is neither forced nor strict may get any arguments. */
+/* The tools channel: at least one call. A tool that is neither forced nor strict may get any arguments; one that is, and has no
+ * parameters, gets none. */
 static k3_status tools_node(answer *a, uint32_t *start, uint32_t next)
 {
     k3_grammar *g = a->g;
@@ -139,9 +140,15 @@ static k3_status tools_node(answer *a, uint32_t *start, uint32_t next)
     uint32_t *names = malloc((2 * a->n_tools + 1) * sizeof *names), *arguments = names ? names + a->n_tools : NULL;
     k3_status status = names ? K3_OK : k3_fail(a->err, K3_E_NOMEM, "no memory for %zu tools", a->n_tools);
     for (size_t i = 0; i < a->n_tools && status == K3_OK; i++) {
-        const k3_json *parameters = a->must_call || a->tools[i].is_strict ? a->tools[i].parameters : NULL;
+        int is_held = a->must_call || a->tools[i].is_strict;
+        const k3_json *parameters = is_held ? a->tools[i].parameters : NULL;
         names[i] = name_rule(g, a->tools[i].name);
-        status = k3_schema_rule(a->schema, &arguments[i], parameters, K3_TYPE_OBJECT, K3_SCHEMA_ARGUMENTS, 0, a->err);
+        if (is_held && !parameters) {
+            arguments[i] = k3_grammar_rule(g);
+            k3_grammar_set(g, arguments[i], K3_GRAMMAR_RETURN);
+        } else {
+            status = k3_schema_rule(a->schema, &arguments[i], parameters, K3_TYPE_OBJECT, K3_SCHEMA_ARGUMENTS, 0, a->err);
+        }
     }
     uint32_t end = k3_markup_close(g, "tools", next), calls = end;
     for (int number = n_most; number > 0 && status == K3_OK; number--) {

@@ -78,27 +78,25 @@ uint32_t k3_schema_no_memory(k3_schema *s)
 
 /* ---- rules --------------------------------------------------------------------------------------------- */
 
-int k3_conjunction_add(k3_schema *s, k3_conjunction *c, const k3_json *schema, unsigned done)
+int k3_conjunction_add(k3_schema *s, k3_conjunction *c, const k3_json *schema)
 {
-    for (size_t i = 0; i < c->n; i++) {
-        if (c->items[i].schema == schema) {
-            c->items[i].done |= done;
+    for (size_t i = 0; i < c->n; i++)
+        if (c->items[i].schema == schema && !(c->items[i].done & ~(unsigned)K3_SPREAD_DONE))
             return 1;
-        }
-    }
     if (c->n == K3_SCHEMA_MAX_TOGETHER) {
         k3_schema_refuse(s, K3_E_UNSUPPORTED, schema, "more than %d schemas hold for one value here; use fewer in allOf and references",
                          K3_SCHEMA_MAX_TOGETHER);
         return 0;
     }
-    c->items[c->n++] = (k3_conjunct){schema, done};
+    c->items[c->n++] = (k3_conjunct){schema, 0};
     return 1;
 }
 
 static int compare_conjuncts(const void *a, const void *b)
 {
     const k3_conjunct *x = a, *y = b;
-    return ((uintptr_t)x->schema > (uintptr_t)y->schema) - ((uintptr_t)x->schema < (uintptr_t)y->schema);
+    int order = ((uintptr_t)x->schema > (uintptr_t)y->schema) - ((uintptr_t)x->schema < (uintptr_t)y->schema);
+    return order ? order : (x->done > y->done) - (x->done < y->done);
 }
 
 static uint32_t hash_entry(const k3_schema_entry *e)
@@ -154,7 +152,11 @@ static size_t find_entry(k3_schema *s, const k3_conjunction *c, unsigned types, 
     k3_conjunct items[K3_SCHEMA_MAX_TOGETHER];
     memcpy(items, c->items, c->n * sizeof *items);
     qsort(items, c->n, sizeof *items, compare_conjuncts);
-    k3_schema_entry e = {.items = items, .n = c->n, .types = types, .form = form, .root = s->root, .is_loose = s->is_loose};
+    size_t n = 0;
+    for (size_t k = 0; k < c->n; k++)
+        if (n == 0 || compare_conjuncts(&items[n - 1], &items[k]) != 0)
+            items[n++] = items[k];
+    k3_schema_entry e = {.items = items, .n = n, .types = types, .form = form, .root = s->root, .is_loose = s->is_loose};
     e.hash = hash_entry(&e);
     if (s->n_entries == K3_SCHEMA_MAX_RULES)
         return k3_schema_refuse(s, K3_E_UNSUPPORTED, s->root, "the schema combines to more than %d different values", K3_SCHEMA_MAX_RULES),
@@ -165,10 +167,10 @@ static size_t find_entry(k3_schema *s, const k3_conjunction *c, unsigned types, 
     for (; s->index[i]; i = (i + 1) & s->index_mask)
         if (same_entry(&s->entries[s->index[i] - 1], &e))
             return s->index[i] - 1;
-    e.items = malloc((c->n + 1) * sizeof *e.items);
+    e.items = malloc((n + 1) * sizeof *e.items);
     if (!e.items)
         return k3_schema_no_memory(s), SIZE_MAX;
-    memcpy(e.items, items, c->n * sizeof *items);
+    memcpy(e.items, items, n * sizeof *items);
     e.rule = k3_grammar_rule(s->g);
     s->index[i] = (uint32_t)s->n_entries + 1;
     s->entries[s->n_entries] = e;
@@ -239,7 +241,7 @@ static void spread_add(k3_schema *s, spread *sp, size_t by, const k3_json *schem
         if (sp->from[i] == i)
             break;
     }
-    if (k3_conjunction_add(s, &sp->c, schema, 0) && sp->c.n > n)
+    if (k3_conjunction_add(s, &sp->c, schema) && sp->c.n > n)
         sp->from[n] = by;
 }
 
@@ -250,6 +252,9 @@ static void spread_out(k3_schema *s, spread *sp)
         sp->from[i] = i;
     for (size_t i = 0; i < sp->c.n && s->status == K3_OK; i++) {
         const k3_json *schema = sp->c.items[i].schema;
+        if (sp->c.items[i].done & K3_SPREAD_DONE)
+            continue;
+        sp->c.items[i].done |= K3_SPREAD_DONE;
         k3_schema_check(s, schema);
         sp->c.is_false |= schema->type == K3_JSON_FALSE;
         const k3_json *ref = k3_json_get(schema, "$ref"), *all = k3_json_get(schema, "allOf");
@@ -304,7 +309,7 @@ static uint32_t build_choice(k3_schema *s, size_t number, const k3_json *list, c
     uint32_t start = K3_GRAMMAR_DEAD;
     for (const k3_json *option = list->first; option && s->status == K3_OK; option = option->next) {
         k3_conjunction with = *c;
-        if (!k3_conjunction_add(s, &with, option, 0))
+        if (!k3_conjunction_add(s, &with, option))
             break;
         spread sp = {.c = with};
         spread_out(s, &sp);
@@ -447,7 +452,7 @@ k3_status k3_schema_rule(k3_schema *s, uint32_t *rule, const k3_json *root, unsi
     s->is_loose = is_loose;
     s->err = err;
     if (root)
-        (void)k3_conjunction_add(s, &c, root, 0);
+        (void)k3_conjunction_add(s, &c, root);
     *rule = k3_schema_rule_of(s, &c, types, form);
     for (; n_done < s->n_entries && s->status == K3_OK && !s->g->too_large && !s->g->failed; n_done++)
         build_entry(s, n_done);

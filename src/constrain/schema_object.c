@@ -86,7 +86,7 @@ static int schemas_of(object *o, k3_conjunction *own, const char *key, size_t n_
             found = k3_json_get(schema, "additionalProperties");
         if (found && found->type == K3_JSON_FALSE)
             return 0;
-        if (found && !k3_conjunction_add(o->s, own, found, 0))
+        if (found && !k3_conjunction_add(o->s, own, found))
             return 0;
     }
     return 1;

@@ -10,7 +10,8 @@ enum {
     K3_SCHEMA_MAX_PROPERTIES = 5000, /* of one object */
     K3_SCHEMA_MAX_RULES = 1 << 17,
     K3_ANYOF_DONE = 1, /* a choice among its anyOf stands in the conjunction */
-    K3_ONEOF_DONE = 2
+    K3_ONEOF_DONE = 2,
+    K3_SPREAD_DONE = 4 /* what it names by $ref and allOf stands in the conjunction */
 };
 
 typedef struct k3_conjunct {
@@ -47,7 +48,8 @@ uint32_t k3_schema_refuse(k3_schema *s, k3_status status, const k3_json *place, 
 uint32_t k3_schema_no_memory(k3_schema *s);
 /* The rule of such a value; made now or later. */
 uint32_t k3_schema_rule_of(k3_schema *s, const k3_conjunction *c, unsigned types, k3_schema_form form);
-int k3_conjunction_add(k3_schema *s, k3_conjunction *c, const k3_json *schema, unsigned done);
+/* Adds a schema of which nothing is done, unless it is there so already. 0 after an error. */
+int k3_conjunction_add(k3_schema *s, k3_conjunction *c, const k3_json *schema);
 
 /* Checks the keywords of one schema. */
 void k3_schema_check(k3_schema *s, const k3_json *schema);

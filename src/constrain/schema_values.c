@@ -172,7 +172,7 @@ static uint32_t element(k3_schema *s, const k3_conjunction *c, size_t at, int *m
             schema = schema->next;
         schema = schema ? schema : items;
         *may &= !(schema && schema->type == K3_JSON_FALSE);
-        if (schema && !k3_conjunction_add(s, &own, schema, 0))
+        if (schema && !k3_conjunction_add(s, &own, schema))
             return 0;
     }
     return k3_schema_rule_of(s, &own, K3_TYPE_ALL, K3_SCHEMA_JSON);

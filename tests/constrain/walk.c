@@ -162,17 +162,19 @@ void random_answer(k3_constraint *c, k3_tokens *ids, uint64_t *random)
 /* ---- answers that are fed ------------------------------------------------------------------------------ */
 
 /* Whether the id stays and is taken: both or none. */
-static int feed_id(k3_constraint *c, int32_t id)
+static int feed_id(k3_constraint *c, int32_t id, k3_tokens *fed)
 {
     k3_error err;
     narrow(c);
     int stays = logits[id] == 0;
     k3_status status = k3_constraint_push(c, id, &err);
     assert_int_equal(status, stays ? K3_OK : K3_E_INVALID);
+    if (stays && fed)
+        assert_int_equal(k3_tokens_add(fed, id, &err), K3_OK);
     return stays;
 }
 
-size_t feed_text(k3_constraint *c, const char *text, size_t n, int by_bytes)
+size_t feed_text(k3_constraint *c, const char *text, size_t n, int by_bytes, k3_tokens *fed)
 {
     k3_tokens ids = {0};
     k3_error err;
@@ -182,7 +184,7 @@ size_t feed_text(k3_constraint *c, const char *text, size_t n, int by_bytes)
             assert_int_equal(k3_tokens_add(&ids, k3_vocab_rank(the_vocab(), text + i, 1), &err), K3_OK);
     else
         assert_int_equal(k3_text_encode(the_vocab(), &ids, text, n, 0, &err), K3_OK);
-    for (size_t i = 0; i < ids.n && feed_id(c, ids.ids[i]); i++) {
+    for (size_t i = 0; i < ids.n && feed_id(c, ids.ids[i], fed); i++) {
         const char *bytes;
         size_t n_bytes;
         assert_int_equal(k3_vocab_bytes(the_vocab(), &bytes, &n_bytes, ids.ids[i], &err), K3_OK);
@@ -212,7 +214,7 @@ static size_t part_length(const char *text, size_t n, int *in_value)
     return length;
 }
 
-size_t feed_script(k3_constraint *c, const char *script, int by_bytes)
+size_t feed_script(k3_constraint *c, const char *script, int by_bytes, k3_tokens *fed)
 {
     static const char signs[] = OPEN CLOSE SEP END;
     static const char *const names[] = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"};
@@ -221,7 +223,7 @@ size_t feed_script(k3_constraint *c, const char *script, int by_bytes)
     while (script[at]) {
         const char *sign = strchr(signs, script[at]);
         if (sign) {
-            if (!feed_id(c, k3_vocab_special(the_vocab(), names[sign - signs])))
+            if (!feed_id(c, k3_vocab_special(the_vocab(), names[sign - signs]), fed))
                 return at;
             in_tag = sign - signs < 2;
             at++;
@@ -231,7 +233,7 @@ size_t feed_script(k3_constraint *c, const char *script, int by_bytes)
         int in_value = 0;
         for (size_t end = at + n; at < end; at += n_taken) {
             size_t length = in_tag ? part_length(script + at, end - at, &in_value) : end - at;
-            n_taken = feed_text(c, script + at, length, by_bytes);
+            n_taken = feed_text(c, script + at, length, by_bytes, fed);
             if (n_taken < length)
                 return at + n_taken;
         }

@@ -39,13 +39,14 @@ void free_parts(parts *p);
 void random_answer(k3_constraint *c, k3_tokens *ids, uint64_t *random);
 
 /* Feeds an answer: markers are these signs, and what stands between is text, encoded as the renderer does it, or byte by byte. An id is
- * taken if and only if it stays. Returns how many bytes of the script were taken. */
+ * taken if and only if it stays. Returns how many bytes of the script were taken; fed (or
+ * NULL) gets the ids. */
 #define OPEN "\1"
 #define CLOSE "\2"
 #define SEP "\3"
 #define END "\4"
-size_t feed_script(k3_constraint *c, const char *script, int by_bytes);
+size_t feed_script(k3_constraint *c, const char *script, int by_bytes, k3_tokens *fed);
 /* The same for text without markers. */
-size_t feed_text(k3_constraint *c, const char *text, size_t n, int by_bytes);
+size_t feed_text(k3_constraint *c, const char *text, size_t n, int by_bytes, k3_tokens *fed);
 
 #endif
