@@ -10,7 +10,8 @@ enum {
     TRIM_ITEMS = 1 << 16, /* from here on k3_automaton_trim forgets */
     TRIM_SETS = 1 << 16,
     MAX_ROWS = 2048,
-    ROWS_A_CHUNK = 64
+    ROWS_A_CHUNK = 64,
+    MAX_WORK = 1 << 24 /* places reached between two k3_automaton_rest, a second's worth */
 };
 
 /* A place and the rules around it. */
@@ -42,7 +43,8 @@ struct k3_automaton {
     uint32_t n_entries, entry_capacity, *entry_index, entry_mask;
     uint32_t *waiting;
     uint32_t n_waiting, waiting_capacity;
-    int passes_borders, failed;
+    uint64_t work;
+    int passes_borders, failed, is_overworked;
 };
 
 static int grow(k3_automaton *a, void *items, uint32_t *capacity, uint32_t n, uint32_t more, size_t size)
@@ -231,6 +233,9 @@ static uint32_t settle(k3_automaton *a)
         entry *e = &a->entries[a->waiting[--a->n_waiting]];
         e->is_waiting = 0;
         follow(a, *e);
+        a->is_overworked |= ++a->work > MAX_WORK;
+        if (a->is_overworked)
+            return K3_CONFIG_DEAD;
     }
     a->failed |= a->n_items + a->n_entries > MAX_ITEMS || a->sets.failed;
     if (!grow(a, &a->items, &a->item_capacity, a->n_items, a->n_entries + 1, sizeof *a->items) || a->failed)
@@ -363,8 +368,17 @@ uint32_t k3_automaton_trim(k3_automaton *a, uint32_t number, int *did_trim)
     return number;
 }
 
+void k3_automaton_rest(k3_automaton *a)
+{
+    a->work = 0;
+}
+
 k3_status k3_automaton_state(const k3_automaton *a, k3_error *err)
 {
+    if (a->is_overworked)
+        return k3_fail(err, K3_E_UNSUPPORTED,
+                       "the schema leaves too many ways open at this place of the answer; use fewer or clearer "
+                       "choices and patterns");
     return a->failed || a->sets.failed
                ? k3_fail(err, K3_E_NOMEM, "no memory for all that the schema leaves open at this place of the answer")
                : K3_OK;

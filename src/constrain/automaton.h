@@ -29,7 +29,10 @@ uint32_t k3_automaton_blur(k3_automaton *a, uint32_t config, uint32_t longest);
 
 /* Once much has been remembered, forgets all but `config`, whose new number is returned; *did_trim tells. */
 uint32_t k3_automaton_trim(k3_automaton *a, uint32_t config, int *did_trim);
-/* K3_E_NOMEM since something did not fit: what was asked since then is not to be relied on. */
+/* What follows may take its time again. */
+void k3_automaton_rest(k3_automaton *a);
+/* K3_E_UNSUPPORTED since a step, or all since k3_automaton_rest, took too long; K3_E_NOMEM since something did not fit: what was asked
+ * since then is not to be relied on. */
 k3_status k3_automaton_state(const k3_automaton *a, k3_error *err);
 
 #endif

@@ -130,6 +130,7 @@ static void walk_tokens(k3_constraint *c, uint32_t config, uint64_t *bits)
 
 static k3_status find_mask(k3_constraint *c, const uint64_t **bits, k3_error *err)
 {
+    k3_automaton_rest(c->automaton);
     uint32_t config = k3_automaton_blur(c->automaton, c->config, (uint32_t)c->trie->deepest);
     size_t n_words = ((size_t)k3_vocab_size(c->vocab) + 63) / 64;
     mask *oldest = &c->masks[0];
@@ -205,6 +206,7 @@ k3_status k3_constraint_push(k3_constraint *c, int32_t id, k3_error *err)
     size_t n;
     int did_trim;
     K3_TRY(k3_vocab_bytes(c->vocab, &bytes, &n, id, err));
+    k3_automaton_rest(c->automaton);
     uint32_t next = step_of(c, id, bytes, n);
     K3_TRY(k3_automaton_state(c->automaton, err));
     if (next == K3_CONFIG_DEAD)

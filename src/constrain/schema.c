@@ -76,6 +76,15 @@ uint32_t k3_schema_no_memory(k3_schema *s)
     return k3_schema_refuse(s, K3_E_NOMEM, NULL, "no memory for what a schema becomes");
 }
 
+int k3_schema_spend(k3_schema *s, size_t n)
+{
+    s->work += n;
+    if (s->work > K3_SCHEMA_MAX_WORK)
+        k3_schema_refuse(s, K3_E_UNSUPPORTED, s->root, "the schema takes more than %d steps to read; use fewer names and references",
+                         K3_SCHEMA_MAX_WORK);
+    return s->status == K3_OK;
+}
+
 /* ---- rules --------------------------------------------------------------------------------------------- */
 
 int k3_conjunction_add(k3_schema *s, k3_conjunction *c, const k3_json *schema)
@@ -185,10 +194,12 @@ uint32_t k3_schema_rule_of(k3_schema *s, const k3_conjunction *c, unsigned types
 
 /* ---- references and allOf ------------------------------------------------------------------------------ */
 
-static const k3_json *child_at(const k3_json *from, const char *name, size_t n)
+static const k3_json *child_at(k3_schema *s, const k3_json *from, const char *name, size_t n)
 {
     const k3_json *found = NULL;
     size_t i = 0, wanted = 0;
+    if (!k3_schema_spend(s, from->n_children))
+        return NULL;
     if (from->type == K3_JSON_ARRAY) {
         for (size_t k = 0; k < n; k++)
             wanted = name[k] >= '0' && name[k] <= '9' && wanted < SIZE_MAX / 16 ? wanted * 10 + (size_t)(name[k] - '0') : SIZE_MAX / 16;
@@ -217,7 +228,7 @@ static const k3_json *look_up(k3_schema *s, const k3_json *ref)
                 c = *++text == '0' ? '~' : '/';
             name[n++] = c;
         }
-        at = n < sizeof name ? child_at(at, name, n) : NULL;
+        at = n < sizeof name ? child_at(s, at, name, n) : NULL;
     }
     if (!at)
         k3_schema_refuse(s, K3_E_INVALID, ref, "$ref is \"%.200s\", and there is nothing at that place", ref->text);
@@ -255,6 +266,8 @@ static void spread_out(k3_schema *s, spread *sp)
         if (sp->c.items[i].done & K3_SPREAD_DONE)
             continue;
         sp->c.items[i].done |= K3_SPREAD_DONE;
+        if (!k3_schema_spend(s, 16 * (schema->n_children + 1)))
+            break;
         k3_schema_check(s, schema);
         sp->c.is_false |= schema->type == K3_JSON_FALSE;
         const k3_json *ref = k3_json_get(schema, "$ref"), *all = k3_json_get(schema, "allOf");

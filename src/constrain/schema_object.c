@@ -40,16 +40,17 @@ static property *find_property(const object *o, const char *key, size_t n)
 
 static void add_property(object *o, const k3_json *place, const char *key, size_t n, int is_required)
 {
-    property *found = find_property(o, key, n);
+    property *found = k3_schema_spend(o->s, o->n) ? find_property(o, key, n) : NULL;
     if (found) {
         found->is_required |= is_required;
         return;
     }
-    if (o->n == K3_SCHEMA_MAX_PROPERTIES) {
+    if (o->s->status == K3_OK && o->n == K3_SCHEMA_MAX_PROPERTIES) {
         k3_schema_refuse(o->s, K3_E_UNSUPPORTED, place, "an object of more than %d properties", K3_SCHEMA_MAX_PROPERTIES);
         return;
     }
-    o->properties[o->n++] = (property){place, key, n, is_required};
+    if (o->s->status == K3_OK)
+        o->properties[o->n++] = (property){place, key, n, is_required};
 }
 
 /* An object is open if a schema of it says so, or if none of them says anything about properties. */
@@ -79,6 +80,8 @@ static int schemas_of(object *o, k3_conjunction *own, const char *key, size_t n_
     *own = (k3_conjunction){0};
     for (size_t i = 0; i < o->c->n; i++) {
         const k3_json *schema = o->c->items[i].schema, *all = k3_json_get(schema, "properties"), *found = NULL;
+        if (!k3_schema_spend(o->s, all ? all->n_children : 1))
+            return 0;
         for (const k3_json *p = key && all ? all->first : NULL; p; p = p->next)
             if (p->key_bytes == n_key && (n_key == 0 || memcmp(p->key, key, n_key) == 0))
                 found = p;

@@ -7,9 +7,10 @@
 
 enum {
     K3_SCHEMA_MAX_TOGETHER = 64,     /* schemas that hold for one value */
-    K3_SCHEMA_MAX_PROPERTIES = 5000, /* of one object */
-    K3_SCHEMA_MAX_RULES = 1 << 17,
-    K3_ANYOF_DONE = 1, /* a choice among its anyOf stands in the conjunction */
+    K3_SCHEMA_MAX_PROPERTIES = 2000, /* of one object */
+    K3_SCHEMA_MAX_RULES = 1 << 15,
+    K3_SCHEMA_MAX_WORK = 1 << 25, /* members and names looked at, which takes a second at most */
+    K3_ANYOF_DONE = 1,            /* a choice among its anyOf stands in the conjunction */
     K3_ONEOF_DONE = 2,
     K3_SPREAD_DONE = 4 /* what it names by $ref and allOf stands in the conjunction */
 };
@@ -38,6 +39,7 @@ struct k3_schema {
     size_t n_edges, edge_capacity;
     uint32_t any_char[2][2]; /* rules by form (JSON, raw): made, number */
     uint32_t space[2];       /* the rule of one space of indentation: made, number */
+    uint64_t work;
     k3_status status;
     k3_error *err;
 };
@@ -46,6 +48,8 @@ struct k3_schema {
 uint32_t k3_schema_refuse(k3_schema *s, k3_status status, const k3_json *place, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 uint32_t k3_schema_no_memory(k3_schema *s);
+/* Counts what was looked at; 0 once it is too much. */
+int k3_schema_spend(k3_schema *s, size_t n);
 /* The rule of such a value; made now or later. */
 uint32_t k3_schema_rule_of(k3_schema *s, const k3_conjunction *c, unsigned types, k3_schema_form form);
 /* Adds a schema of which nothing is done, unless it is there so already. 0 after an error. */

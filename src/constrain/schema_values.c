@@ -168,6 +168,8 @@ static uint32_t element(k3_schema *s, const k3_conjunction *c, size_t at, int *m
             items = NULL;
         }
         const k3_json *schema = prefix ? prefix->first : NULL;
+        if (!k3_schema_spend(s, at))
+            return 0;
         for (size_t k = 0; k < at && schema; k++)
             schema = schema->next;
         schema = schema ? schema : items;
@@ -273,7 +275,7 @@ static int is_in_all(k3_schema *s, const k3_conjunction *c, const k3_json *value
         const k3_json *list = k3_json_get(c->items[i].schema, "enum"), *one = k3_json_get(c->items[i].schema, "const");
         k3_json_write(&text, value, K3_JSON_SORTED);
         if (list && list != except)
-            fits = is_in(list, &text);
+            fits = k3_schema_spend(s, 64 * list->n_children) && is_in(list, &text);
         if (one && one != except && fits) {
             k3_json alone = *one, list_of_one = {.type = K3_JSON_ARRAY, .first = &alone};
             alone.next = NULL;
@@ -310,15 +312,25 @@ typedef struct listed {
     k3_buffer all;
 } listed;
 
-static void list_value(listed *l, const k3_json *value, k3_schema_form form)
+/* A number beyond a double has no spelling that reads back. */
+static void list_value(k3_schema *s, listed *l, const k3_json *value, k3_schema_form form)
 {
-    l->at[l->n] = l->all.n;
+    const k3_json *again;
+    size_t from = l->at[l->n] = l->all.n;
     if (form == K3_SCHEMA_RAW)
         k3_buffer_add(&l->all, value->text, value->text_bytes);
     else
         k3_json_write(&l->all, value, K3_JSON_SPACED);
-    l->choices[l->n].n = l->all.n - l->at[l->n];
+    l->choices[l->n].n = l->all.n - from;
     l->n++;
+    if (value->type < K3_JSON_NUMBER || value->type == K3_JSON_STRING || l->all.failed)
+        return;
+    k3_status status = k3_json_parse(&again, l->all.bytes + from, l->all.n - from, K3_JSON_SURROGATES, NULL);
+    if (status == K3_OK)
+        k3_json_free(again);
+    else
+        k3_schema_refuse(s, status == K3_E_NOMEM ? status : K3_E_UNSUPPORTED, value,
+                         "a number in the listed value is none of JSON's finite ones");
 }
 
 uint32_t k3_schema_listed(k3_schema *s, const k3_conjunction *c, unsigned types, k3_schema_form form, uint32_t next)
@@ -341,7 +353,7 @@ uint32_t k3_schema_listed(k3_schema *s, const k3_conjunction *c, unsigned types,
         int is_alone = one || n_lists == 1;
         for (const k3_json *v = first; v && s->status == K3_OK; v = one ? NULL : v->next)
             if (type_of(v) & types && ((is_alone && !one && c->n == 1) || is_in_all(s, c, v, from)))
-                list_value(&l, v, form);
+                list_value(s, &l, v, form);
         for (size_t i = 0; i < l.n && !l.all.failed; i++) {
             l.choices[i].text = l.all.bytes + l.at[i];
             l.choices[i].next = next;

@@ -268,6 +268,7 @@ static const struct {
     {FORMAT("{\"type\":\"string\",\"minLength\":-1}"), K3_E_INVALID, "/minLength: minLength is something else: wanted a whole number"},
     {FORMAT("{\"type\":\"string\",\"minLength\":5,\"maxLength\":4}"), K3_E_INVALID, "no value fits"},
     {FORMAT("{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}"), K3_E_INVALID, "no value fits"},
+    {FORMAT("{\"enum\":[1,[1e400]]}"), K3_E_UNSUPPORTED, AT "/enum/1: "},
     {FORMAT("{\"enum\":[\"a\"],\"minLength\":2}"), K3_E_UNSUPPORTED, "minLength beside enum or const"},
     {FORMAT("{\"$ref\":\"#/$defs/x\"}"), K3_E_INVALID, "there is nothing at that place"},
     {FORMAT("{\"$ref\":\"http://example.org/x\"}"), K3_E_UNSUPPORTED, "$ref"},
