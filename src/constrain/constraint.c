@@ -17,8 +17,13 @@ typedef struct mask {
     uint64_t *bits; /* NULL: not used yet */
     uint32_t config;
     uint64_t last_used;
-    int is_known;
+    int is_known, has_long; /* has_long: long tokens are in it as well */
 } mask;
+
+typedef struct kept {
+    int32_t id;
+    float logit;
+} kept;
 
 struct k3_constraint {
     const k3_vocab *vocab;
@@ -31,6 +36,8 @@ struct k3_constraint {
     uint64_t n_uses;
     uint32_t *path;        /* [deepest + 1] configurations of the walk by depth */
     const int32_t **steps; /* [deepest + 1] what is known of their steps */
+    kept *kept;            /* [n_long_tokens] those of them that stay */
+    size_t n_kept;
 };
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
@@ -50,7 +57,8 @@ static k3_status prepare(k3_constraint *c, int *narrows, const k3_json *request,
     c->eos = markers.eos;
     c->path = malloc((c->trie->deepest + 1) * sizeof *c->path);
     c->steps = malloc((c->trie->deepest + 1) * sizeof *c->steps);
-    if (!c->path || !c->steps)
+    c->kept = malloc((c->trie->n_long_tokens + 1) * sizeof *c->kept);
+    if (!c->path || !c->steps || !c->kept)
         return k3_fail(err, K3_E_NOMEM, "no memory for a constraint");
     return k3_automaton_open(&c->automaton, &c->config, &c->grammar, rule, err);
 }
@@ -90,6 +98,7 @@ void k3_constraint_close(k3_constraint *c)
         free(c->masks[i].bits);
     free(c->path);
     free(c->steps);
+    free(c->kept);
     free(c);
 }
 
@@ -100,14 +109,14 @@ static void allow(uint64_t *bits, int32_t id)
     bits[id / 64] |= (uint64_t)1 << id % 64;
 }
 
-/* Walks all tokens at once: what does not go on from a beginning is left out with all that begins so. */
-static void walk_tokens(k3_constraint *c, uint32_t config, uint64_t *bits)
+/* Walks tokens of the trie at once, from node `from` to `to`: what does not go on from a beginning is left out with all that begins so. Ids
+ * go to bits, or (bits NULL) to c->kept. */
+static void walk_tokens(k3_constraint *c, uint32_t config, size_t from, size_t to, uint64_t *bits)
 {
     const k3_trie_node *nodes = c->trie->nodes;
-    size_t n = c->trie->n;
     c->path[0] = config;
     c->steps[0] = k3_automaton_steps(c->automaton, config);
-    for (size_t i = 0; i < n;) {
+    for (size_t i = from; i < to;) {
         const k3_trie_node *node = &nodes[i];
         const int32_t *steps = c->steps[node->depth - 1];
         int32_t next = steps ? steps[node->byte] : -1;
@@ -117,8 +126,10 @@ static void walk_tokens(k3_constraint *c, uint32_t config, uint64_t *bits)
             i = node->skip;
             continue;
         }
-        if (node->id >= 0)
+        if (node->id >= 0 && bits)
             allow(bits, node->id);
+        else if (node->id >= 0)
+            c->kept[c->n_kept++].id = node->id;
         if (node->skip > i + 1) {
             int stays = (uint32_t)next == c->path[node->depth - 1]; /* inside of a string most bytes do */
             c->path[node->depth] = (uint32_t)next;
@@ -128,15 +139,14 @@ static void walk_tokens(k3_constraint *c, uint32_t config, uint64_t *bits)
     }
 }
 
-static k3_status find_mask(k3_constraint *c, const uint64_t **bits, k3_error *err)
+/* The mask of a configuration that is blurred for its tokens, made if it is not known. */
+static k3_status find_mask(k3_constraint *c, const uint64_t **bits, uint32_t config, int has_long, k3_error *err)
 {
-    k3_automaton_rest(c->automaton);
-    uint32_t config = k3_automaton_blur(c->automaton, c->config, (uint32_t)c->trie->deepest);
     size_t n_words = ((size_t)k3_vocab_size(c->vocab) + 63) / 64;
     mask *oldest = &c->masks[0];
     for (size_t i = 0; i < N_MASKS; i++) {
         mask *m = &c->masks[i];
-        if (m->is_known && m->config == config) {
+        if (m->is_known && m->config == config && m->has_long == has_long) {
             m->last_used = ++c->n_uses;
             *bits = m->bits;
             return K3_OK;
@@ -150,25 +160,19 @@ static k3_status find_mask(k3_constraint *c, const uint64_t **bits, k3_error *er
         return k3_fail(err, K3_E_NOMEM, "no memory for which ids may come next");
     memset(oldest->bits, 0, n_words * sizeof *oldest->bits);
     oldest->is_known = 0;
-    walk_tokens(c, config, oldest->bits);
+    walk_tokens(c, config, 0, has_long ? c->trie->n : c->trie->n_short, oldest->bits);
     int is_over = k3_automaton_is_over(c->automaton, config);
     for (uint8_t m = 0; m < K3_N_MARKS; m++)
         if (k3_automaton_marker(c->automaton, config, m) != K3_CONFIG_DEAD || (is_over && m == K3_MARK_END))
             allow(oldest->bits, c->marks[m]);
     K3_TRY(k3_automaton_state(c->automaton, err));
-    oldest->config = config;
-    oldest->is_known = 1;
-    oldest->last_used = ++c->n_uses;
+    *oldest = (mask){.bits = oldest->bits, .config = config, .last_used = ++c->n_uses, .is_known = 1, .has_long = has_long};
     *bits = oldest->bits;
     return K3_OK;
 }
 
-k3_status k3_constraint_narrow(k3_constraint *c, float *logits, size_t n, k3_error *err)
+static void drop_others(float *logits, size_t n, const uint64_t *bits)
 {
-    const uint64_t *bits = NULL;
-    if (n != (size_t)k3_vocab_size(c->vocab))
-        return k3_fail(err, K3_E_INVALID, "%zu logits, wanted one for each of the vocabulary's %d ids", n, k3_vocab_size(c->vocab));
-    K3_TRY(find_mask(c, &bits, err));
     for (size_t i = 0; i < n; i += 64) {
         uint64_t word = bits[i / 64];
         size_t end = n - i < 64 ? n - i : 64;
@@ -178,6 +182,27 @@ k3_status k3_constraint_narrow(k3_constraint *c, float *logits, size_t n, k3_err
             if (!(word >> k & 1))
                 logits[i + k] = -INFINITY;
     }
+}
+
+/* Near a limit of a count the few long tokens may find what no other does: then they are walked apart, so that the rest stays known. */
+k3_status k3_constraint_narrow(k3_constraint *c, float *logits, size_t n, k3_error *err)
+{
+    const uint64_t *bits = NULL;
+    if (n != (size_t)k3_vocab_size(c->vocab))
+        return k3_fail(err, K3_E_INVALID, "%zu logits, wanted one for each of the vocabulary's %d ids", n, k3_vocab_size(c->vocab));
+    k3_automaton_rest(c->automaton);
+    uint32_t config = k3_automaton_blur(c->automaton, c->config, K3_TRIE_SHORT);
+    int has_long = c->trie->n_long_tokens == 0 || config == k3_automaton_blur(c->automaton, c->config, (uint32_t)c->trie->deepest);
+    K3_TRY(find_mask(c, &bits, config, has_long, err));
+    c->n_kept = 0;
+    if (!has_long)
+        walk_tokens(c, c->config, c->trie->n_short, c->trie->n, NULL);
+    K3_TRY(k3_automaton_state(c->automaton, err));
+    for (size_t i = 0; i < c->n_kept; i++)
+        c->kept[i].logit = logits[c->kept[i].id];
+    drop_others(logits, n, bits);
+    for (size_t i = 0; i < c->n_kept; i++)
+        logits[c->kept[i].id] = c->kept[i].logit;
     return K3_OK;
 }
 

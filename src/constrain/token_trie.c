@@ -10,9 +10,16 @@ typedef struct token {
     int32_t id;
 } token;
 
+static int is_long(const token *t)
+{
+    return t->n > K3_TRIE_SHORT;
+}
+
 static int compare_tokens(const void *a, const void *b)
 {
     const token *x = a, *y = b;
+    if (is_long(x) != is_long(y))
+        return is_long(x) - is_long(y);
     int order = memcmp(x->bytes, y->bytes, x->n < y->n ? x->n : y->n);
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
@@ -51,10 +58,13 @@ k3_status k3_token_trie_build(k3_token_trie *out, const k3_vocab *vocab, k3_erro
     for (size_t i = 0; i < n; i++) {
         const token *t = &tokens[i];
         size_t same = 0;
-        while (same < n_open && same < t->n && out->nodes[open[same]].byte == (uint8_t)t->bytes[same])
+        int is_first_long = is_long(t) && out->n_long_tokens++ == 0;
+        while (!is_first_long && same < n_open && same < t->n && out->nodes[open[same]].byte == (uint8_t)t->bytes[same])
             same++;
         while (n_open > same)
             out->nodes[open[--n_open]].skip = (uint32_t)out->n;
+        if (is_first_long)
+            out->n_short = out->n;
         for (; n_open < t->n; n_open++) {
             open[n_open] = (uint32_t)out->n;
             out->nodes[out->n++] = (k3_trie_node){.id = -1, .depth = (uint16_t)(n_open + 1), .byte = (uint8_t)t->bytes[n_open]};
@@ -64,6 +74,8 @@ k3_status k3_token_trie_build(k3_token_trie *out, const k3_vocab *vocab, k3_erro
     }
     while (n_open > 0)
         out->nodes[open[--n_open]].skip = (uint32_t)out->n;
+    if (out->n_long_tokens == 0)
+        out->n_short = out->n;
     free(tokens);
     free(open);
     k3_trie_node *fitted = realloc(out->nodes, (out->n + 1) * sizeof *fitted);

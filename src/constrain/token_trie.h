@@ -11,9 +11,12 @@ typedef struct k3_trie_node {
     uint8_t byte;
 } k3_trie_node;
 
+enum { K3_TRIE_SHORT = 16 };
+
+/* Two tries, one behind the other: of tokens up to K3_TRIE_SHORT bytes, and of the few that are longer. */
 typedef struct k3_token_trie {
     k3_trie_node *nodes;
-    size_t n, deepest;
+    size_t n_short, n, deepest, n_long_tokens;
 } k3_token_trie;
 
 /* Tokens of more than 65,535 bytes are left out. */

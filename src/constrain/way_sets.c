@@ -3,11 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MEMO_SIZE = 4096,
-    MAX_WAYS = 1 << 22,
-    BLURRED = -1 /* stands for the second set of a pair */
-};
+enum { MEMO_SIZE = 4096, MAX_WAYS = 1 << 22 };
 
 struct k3_way_memo {
     uint32_t a, b, result; /* a 0: empty, since nothing is looked up for the outermost set */
@@ -176,8 +172,9 @@ uint32_t k3_way_sets_blur(k3_way_sets *s, const k3_grammar *g, uint32_t set, uin
 {
     if (set == K3_WAYS_OUTERMOST || s->failed)
         return set;
-    struct k3_way_memo *memo = memo_of(s, set, (uint32_t)BLURRED);
-    if (memo->a == set && memo->b == (uint32_t)BLURRED)
+    uint32_t key = UINT32_MAX - longest; /* no set's number */
+    struct k3_way_memo *memo = memo_of(s, set, key);
+    if (memo->a == set && memo->b == key)
         return memo->result;
     k3_way_set x = s->sets[set];
     uint32_t base = s->n_scratch;
@@ -198,7 +195,7 @@ uint32_t k3_way_sets_blur(k3_way_sets *s, const k3_grammar *g, uint32_t set, uin
         }
     }
     uint32_t blurred = make_collected(s, base, x.is_outermost);
-    *memo = (struct k3_way_memo){set, (uint32_t)BLURRED, blurred};
+    *memo = (struct k3_way_memo){set, key, blurred};
     return blurred;
 }
 

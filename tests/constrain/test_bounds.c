@@ -151,6 +151,58 @@ static void long_answers_are_forgotten(void **state)
     k3_grammar_free(&g);
 }
 
+/* Tokens of 20 and of 40 equal letters, which are long ones, and of 10 and of one in a string of at most 50: each stays as long as it fits,
+ * whatever was remembered of other counts.
+ */
+static void long_tokens_are_counted(void **state)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+                      twenty[] = "YWFhYWFhYWFhYWFhYWFhYWFhYWE=", ten[] = "YWFhYWFhYWFhYQ==";
+    k3_buffer model = {0};
+    k3_vocab *vocab;
+    k3_token_trie trie;
+    k3_constraint *c;
+    k3_error err;
+    char *request = request_of("{\"type\":\"string\",\"maxLength\":50}"), forty[64] = "";
+    float logits[259 + 256];
+    (void)state;
+    for (int b = 0; b < 256; b++) {
+        char line[32];
+        snprintf(line, sizeof line, "%c%c== %d\n", digits[b >> 2], digits[(b & 3) << 4], b);
+        k3_buffer_add_text(&model, line);
+    }
+    for (int i = 0; i < 13; i++)
+        strcat(forty, "YWFh");
+    strcat(forty, "YQ==");
+    k3_buffer_add_text(&model, twenty);
+    k3_buffer_add_text(&model, " 256\n");
+    k3_buffer_add_text(&model, forty);
+    k3_buffer_add_text(&model, " 257\n");
+    k3_buffer_add_text(&model, ten);
+    k3_buffer_add_text(&model, " 258\n");
+    assert_int_equal(k3_vocab_parse(&vocab, model.bytes, model.n, NULL, 0, 259 + 256, &err), K3_OK);
+    assert_int_equal(k3_token_trie_build(&trie, vocab, &err), K3_OK);
+    assert_int_equal(trie.deepest, 40);
+    assert_int_equal(trie.n_long_tokens, 2);
+    assert_int_equal(k3_constraint_make(&c, vocab, &trie, request, strlen(request), 0, &err), K3_OK);
+    assert_int_equal(k3_constraint_push(c, '"', &err), K3_OK);
+    for (int n = 0; n <= 50; n++) {
+        memset(logits, 0, sizeof logits);
+        assert_int_equal(k3_constraint_narrow(c, logits, 259 + 256, &err), K3_OK);
+        assert_int_equal(logits[256] == 0, n + 20 <= 50);
+        assert_int_equal(logits[257] == 0, n + 40 <= 50);
+        assert_int_equal(logits[258] == 0, n + 10 <= 50);
+        assert_int_equal(logits['a'] == 0, n < 50);
+        assert_true(logits['"'] == 0 && logits['\n'] != 0);
+        assert_int_equal(k3_constraint_push(c, 'a', &err), n < 50 ? K3_OK : K3_E_INVALID);
+    }
+    k3_constraint_close(c);
+    k3_token_trie_free(&trie);
+    k3_vocab_close(vocab);
+    k3_buffer_free(&model);
+    free(request);
+}
+
 /* Patterns that keep thousands of places open at once are given up with words, not with minutes. */
 static void ambiguity_is_given_up(void **state)
 {
@@ -186,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(schemas_that_cost_are_refused), cmocka_unit_test(schemas_that_repeat_are_cheap),
                                        cmocka_unit_test(readings_are_shared),           cmocka_unit_test(nesting_has_an_end),
-                                       cmocka_unit_test(long_answers_are_forgotten),    cmocka_unit_test(ambiguity_is_given_up)};
+                                       cmocka_unit_test(long_answers_are_forgotten),    cmocka_unit_test(ambiguity_is_given_up),
+                                       cmocka_unit_test(long_tokens_are_counted)};
     return cmocka_run_group_tests(tests, NULL, close_all);
 }
