@@ -1,22 +1,10 @@
 #include "job.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-k3_status srv_fail(k3_error *err, k3_status status, const char *format, ...)
-{
-    va_list args;
-    if (!err)
-        return status;
-    err->status = status;
-    va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
-    va_end(args);
-    return status;
-}
+#include "fail.h"
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 

@@ -51,7 +51,4 @@ k3_status srv_job_check(const srv_job *job, size_t vocab, k3_error *err);
 /* Picks the next token and hands it out. *is_over: the answer ends with it, in the way *how. */
 k3_status srv_job_pick(srv_job *job, int *is_over, srv_end *how, srv_scratch *scratch, int eos, k3_error *err);
 
-/* One sentence as an error, formatted. */
-__attribute__((format(printf, 3, 4))) k3_status srv_fail(k3_error *err, k3_status status, const char *format, ...);
-
 #endif

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fail.h"
+
 /* Tokens that a mark where two prompts part has to save at least. */
 enum { WORTH_A_MARK = 32, LONGEST_FOLDER = 4000 };
 
@@ -198,9 +200,7 @@ static k3_status make(srv_kept **out, srv_prefix *store, srv_kept *from, int64_t
         from->fork = (*out)->fork = length;
     if (*out)
         return K3_OK;
-    if (err)
-        *err = (k3_error){K3_E_NOMEM, "request: out of memory"};
-    return K3_E_NOMEM;
+    return srv_fail(err, K3_E_NOMEM, "request: out of memory");
 }
 
 k3_status srv_prefix_take(srv_kept **out, int64_t *branch, srv_prefix *store, const int32_t *ids, int64_t n, k3_error *err)
@@ -382,22 +382,19 @@ static int load(srv_prefix *store, unsigned number)
 
 k3_status srv_prefix_open(srv_prefix *store, k3_engine *engine, const char *folder, uint64_t max_bytes, k3_error *err)
 {
-    k3_error own;
-    err = err ? err : &own;
-    *store = (srv_prefix){.engine = engine, .folder = folder, .max_bytes = max_bytes};
+    *store = (srv_prefix){.engine = engine, .max_bytes = max_bytes};
     if (!folder)
         return K3_OK;
-    if (strlen(folder) > LONGEST_FOLDER) {
-        *err = (k3_error){.status = K3_E_INVALID};
-        snprintf(err->text, sizeof err->text, "folder of kept sessions: a name of %zu bytes, at most %d wanted", strlen(folder),
-                 (int)LONGEST_FOLDER);
-        return err->status;
-    }
+    if (strlen(folder) > LONGEST_FOLDER)
+        return srv_fail(err, K3_E_INVALID, "folder of kept sessions: a name of %zu bytes, at most %d wanted", strlen(folder),
+                        (int)LONGEST_FOLDER);
     DIR *dir = mkdir(folder, 0700) && errno != EEXIST ? NULL : opendir(folder);
-    if (!dir) {
-        *err = (k3_error){.status = K3_E_IO};
-        snprintf(err->text, sizeof err->text, "%.900s: cannot be used for kept sessions: %s", folder, strerror(errno));
-        return err->status;
+    if (!dir)
+        return srv_fail(err, K3_E_IO, "%.900s: cannot be used for kept sessions: %s", folder, strerror(errno));
+    store->folder = strdup(folder);
+    if (!store->folder) {
+        closedir(dir);
+        return srv_fail(err, K3_E_NOMEM, "folder of kept sessions: out of memory");
     }
     size_t n;
     found_file *files = list_files(&n, store, dir);
@@ -419,5 +416,7 @@ void srv_prefix_close(srv_prefix *store)
     while (store->n)
         delist(store, store->kept[0]);
     free(store->kept);
+    free(store->folder);
     store->kept = NULL;
+    store->folder = NULL;
 }

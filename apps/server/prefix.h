@@ -22,7 +22,7 @@ typedef struct srv_kept {
 
 typedef struct srv_prefix {
     k3_engine *engine;
-    const char *folder; /* NULL: nothing is written */
+    char *folder;       /* NULL: nothing is written */
     uint64_t max_bytes; /* of sessions that no request uses */
     srv_kept **kept;    /* [n] */
     size_t n, capacity;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "fail.h"
 #include "job.h"
 
 enum { STACK_BYTES = 8 << 20 };

@@ -27,7 +27,7 @@ typedef struct srv_limits {
     int64_t context;          /* tokens of prompt and answer together; 0: the model's */
     int64_t mark_interval;    /* tokens; 0: no marks inside a prompt */
     uint64_t cache_bytes;     /* of kept sessions that no request uses */
-    const char *cache_folder; /* NULL: kept sessions are not written; else they are there again after a restart. Outlives the scheduler */
+    const char *cache_folder; /* NULL: kept sessions are not written; else they are there again after a restart. */
 } srv_limits;
 
 /* A token of an answer. What ends a message (k3_info.eos_id) comes as a token too, the last one. */

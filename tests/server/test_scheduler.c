@@ -546,6 +546,61 @@ static void d01_what_is_no_number_ends_one_request(void **state)
     tiny_remove_folder(damaged);
 }
 
+/* ---- everything at once ------------------------------------------------------------------------------------------------ */
+
+static uint64_t next_random(uint64_t *seed, uint64_t n)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (*seed >> 33) % n;
+}
+
+/* Requests that come, are cancelled and are let go of in any order: each ends once, with a beginning of its solo run's answer. */
+static void a_thousand_random_operations_mix_nothing_up(void **state)
+{
+    (void)state;
+    enum { KINDS = 6, SLOTS = 12 };
+    static client solo[KINDS], c[SLOTS];
+    int kind[SLOTS];
+    k3_engine *engine = open_engine();
+    srv_limits limits = plain;
+    uint64_t seed = 7, n_submitted = 0;
+    for (int i = 0; i < KINDS; i++) {
+        solo[i] = client_new(text + 3 * (i / 2), (size_t)(20 + 35 * i), 10);
+        if (i % 2)
+            solo[i].settings.sampling = (k3_sampling){.temperature = 1, .top_p = 1, .seed = (uint64_t)i};
+        client_solo(&solo[i], engine);
+    }
+    limits.max_running = 4;
+    limits.cache_bytes = 3 << 20;
+    srv_scheduler *scheduler = scheduler_open(engine, &limits);
+    for (int step = 0; step < 1000; step++) {
+        int i = (int)next_random(&seed, SLOTS), what = (int)next_random(&seed, 3);
+        if (!c[i].job && what == 0) {
+            kind[i] = (int)next_random(&seed, KINDS);
+            c[i] = client_new(solo[kind[i]].settings.ids, solo[kind[i]].settings.n, 10);
+            c[i].settings.sampling = solo[kind[i]].settings.sampling;
+            c[i].cancel_after = next_random(&seed, 4) ? 0 : 1 + (int)next_random(&seed, 10);
+            client_submit(&c[i], scheduler);
+            n_submitted++;
+        } else if (c[i].job && what == 1) {
+            srv_cancel(c[i].job);
+        } else if (c[i].job && what == 2) {
+            client_wait(&c[i]);
+            assert_true(c[i].how != SRV_END_ERROR && (c[i].how == SRV_END_CANCELLED || c[i].n == solo[kind[i]].n));
+            assert_memory_equal(c[i].ids, solo[kind[i]].ids, (size_t)c[i].n * sizeof *c[i].ids);
+        }
+    }
+    for (int i = 0; i < SLOTS; i++)
+        if (c[i].job)
+            client_wait(&c[i]);
+    srv_counts counts;
+    srv_count(scheduler, &counts);
+    assert_int_equal(counts.requests, n_submitted);
+    assert_true(!counts.running && !counts.waiting && !counts.failed);
+    srv_scheduler_close(scheduler);
+    k3_engine_close(engine);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -580,6 +635,7 @@ int main(void)
         cmocka_unit_test(answers_end_where_they_should),
         cmocka_unit_test(what_cannot_be_done_is_refused_at_once),
         cmocka_unit_test(d01_what_is_no_number_ends_one_request),
+        cmocka_unit_test(a_thousand_random_operations_mix_nothing_up),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
