@@ -251,6 +251,137 @@ static void a_damaged_or_foreign_session_file_changes_nothing(void **state)
     k3_engine_close(engine);
 }
 
+/* The second session goes on as the first did, whatever the first does meanwhile; so does one made at an earlier mark, or at none. */
+static void a_fork_continues_from_the_mark_with_the_same_bits(void **state)
+{
+    (void)state;
+    k3_engine *engine = open_engine(NULL);
+    k3_session *first = open_session(engine), *clean = open_session(engine), *fork[3];
+    static const int64_t at[3] = {30, 20, 9}, lengths[3] = {21, 10, 0};
+    k3_error err;
+    append(first, ids, 10);
+    ok(k3_session_mark(first, &err), &err);
+    append(first, ids + 10, 11);
+    ok(k3_session_mark(first, &err), &err);
+    append(first, ids + 21, 12);
+    for (int i = 0; i < 3; i++) {
+        ok(k3_session_fork(&fork[i], first, at[i], &err), &err);
+        assert_int_equal(k3_session_length(fork[i]), lengths[i]);
+        assert_int_equal(k3_session_mark_before(fork[i], N), lengths[i]);
+        assert_true((k3_session_logits(fork[i]) != NULL) == (lengths[i] > 0));
+    }
+    append(first, ids + 5, 7);
+    for (int i = 0; i < 3; i++) {
+        append(fork[i], ids + lengths[i], (size_t)(N - lengths[i]));
+        ok(k3_session_rewind(clean, 0, &err), &err);
+        append(clean, ids, N);
+        assert_memory_equal(k3_session_logits(fork[i]), k3_session_logits(clean), sizeof(float) * V);
+        assert_memory_equal(k3_session_ids(fork[i]), ids, sizeof ids);
+        ok(k3_session_rewind(fork[i], N - 1, &err), &err);
+        assert_int_equal(k3_session_length(fork[i]), lengths[i]);
+        k3_session_close(fork[i]);
+    }
+    k3_session_close(first);
+    k3_session_close(clean);
+    k3_engine_close(engine);
+}
+
+static void marks_are_listed_counted_and_forgotten(void **state)
+{
+    (void)state;
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine);
+    k3_error err;
+    uint64_t bytes[4];
+    for (int i = 0; i < 4; i++) {
+        append(session, ids + 8 * i, 8);
+        bytes[i] = k3_session_bytes(session);
+        if (i < 3)
+            ok(k3_session_mark(session, &err), &err);
+    }
+    /* The fixed state of its KDA layers, with three windows each, and the logits. */
+    uint64_t fixed = 0, mark;
+    for (int l = 0; l < TINY_LAYERS; l++)
+        fixed += l % 4 == 3 || l == TINY_LAYERS - 1 ? 0 : 4 * (TINY_KDA_HEADS * TINY_KDA_DIM * (TINY_KDA_DIM + 3 * 3));
+    mark = fixed + sizeof(float) * V;
+    assert_int_equal(bytes[1] - bytes[0], mark);
+    assert_int_equal(bytes[3] - bytes[0], 3 * mark);
+    assert_int_equal(k3_session_mark_before(session, 32), 24);
+    assert_int_equal(k3_session_mark_before(session, 23), 16);
+    assert_int_equal(k3_session_mark_before(session, 7), 0);
+    k3_session_unmark(session, 17);
+    assert_int_equal(k3_session_mark_before(session, 23), 16);
+    k3_session_unmark(session, 16);
+    assert_int_equal(k3_session_mark_before(session, 23), 8);
+    assert_int_equal(k3_session_bytes(session), bytes[3] - mark);
+    ok(k3_session_rewind(session, 23, &err), &err);
+    assert_int_equal(k3_session_length(session), 8);
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
+static void a_saved_session_has_its_marks(void **state)
+{
+    (void)state;
+    char path[600];
+    snprintf(path, sizeof path, "%s/marks.k3s", folder);
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine), *loaded = open_session(engine);
+    k3_error err;
+    for (int i = 0; i < 3; i++) {
+        append(session, ids + 9 * i, 9);
+        ok(k3_session_mark(session, &err), &err);
+    }
+    ok(k3_session_save(session, path, &err), &err);
+    ok(k3_session_load(loaded, path, &err), &err);
+    for (int64_t at = 27; at >= 0; at -= 9) {
+        assert_int_equal(k3_session_mark_before(loaded, at), at);
+        assert_int_equal(k3_session_mark_before(loaded, at + 8), at);
+    }
+    for (int64_t back = 20; back >= 9; back -= 9) {
+        ok(k3_session_rewind(loaded, back, &err), &err);
+        ok(k3_session_rewind(session, back, &err), &err);
+        assert_memory_equal(k3_session_logits(loaded), k3_session_logits(session), sizeof(float) * V);
+        append(session, ids + 30, 5);
+        append(loaded, ids + 30, 5);
+        assert_memory_equal(k3_session_logits(loaded), k3_session_logits(session), sizeof(float) * V);
+    }
+    k3_session_close(session);
+    k3_session_close(loaded);
+    k3_engine_close(engine);
+}
+
+/* What is cancelled changes nothing, neither the session nor the file; what comes afterwards is not cancelled. */
+static void a_cancelled_engine_ends_passes_and_writing(void **state)
+{
+    (void)state;
+    char path[600];
+    snprintf(path, sizeof path, "%s/cancel.k3s", folder);
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine), *clean = open_session(engine), *loaded = open_session(engine);
+    k3_error err;
+    append(session, ids, 9);
+    ok(k3_session_mark(session, &err), &err);
+    ok(k3_session_save(session, path, &err), &err);
+    append(session, ids + 9, 2);
+    k3_engine_cancel(engine, 1);
+    refused(k3_session_save(session, path, &err), K3_E_CANCELLED, &err, "cancel.k3s");
+    refused(k3_session_append(session, ids + 11, 5, &err), K3_E_CANCELLED, &err, "before layer 0");
+    assert_int_equal(k3_session_length(session), 9);
+    k3_engine_cancel(engine, 0);
+    ok(k3_session_load(loaded, path, &err), &err);
+    assert_int_equal(k3_session_length(loaded), 9);
+    append(session, ids + 9, N - 9);
+    append(clean, ids, N);
+    assert_memory_equal(k3_session_logits(session), k3_session_logits(clean), sizeof(float) * V);
+    snprintf(path, sizeof path, "%s/cancel.k3s.part", folder);
+    assert_int_equal(access(path, F_OK), -1);
+    k3_session_close(loaded);
+    k3_session_close(clean);
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
 static void injected_rows_replace_the_embedding(void **state)
 {
     (void)state;
@@ -552,6 +683,10 @@ int main(void)
         cmocka_unit_test(rewind_restores_kda_state),
         cmocka_unit_test(saved_session_continues_with_the_same_bits),
         cmocka_unit_test(a_damaged_or_foreign_session_file_changes_nothing),
+        cmocka_unit_test(a_fork_continues_from_the_mark_with_the_same_bits),
+        cmocka_unit_test(marks_are_listed_counted_and_forgotten),
+        cmocka_unit_test(a_saved_session_has_its_marks),
+        cmocka_unit_test(a_cancelled_engine_ends_passes_and_writing),
         cmocka_unit_test(injected_rows_replace_the_embedding),
         cmocka_unit_test(a_refused_append_changes_nothing),
         cmocka_unit_test(a_pick_with_the_append_is_the_pick_after_it),

@@ -54,6 +54,33 @@ static void d16_penalties_depend_on_the_ids_alone(void **state)
     assert_true(first[0] == 0 && first[1] == -0.75f && first[2] == -1.25f && first[3] == -0.75f);
 }
 
+/* Positive logits are divided, others multiplied, once however often the id was there; then presence and frequency are subtracted. */
+static void the_repetition_penalty_shrinks_what_was_said(void **state)
+{
+    (void)state;
+    const float start[6] = {4, -4, 4, 0, 3, -2};
+    float x[6];
+    const int32_t history[] = {4, 0, 1, 0, 3, -1};
+    k3_adjustment a = {.repetition = 2, .window = -1}, all = {.repetition = 2, .presence = 1, .frequency = 0.5f, .window = 4};
+    k3_adjustment one = {.repetition = 1, .window = -1}, none = {.repetition = 2, .window = 0};
+    memcpy(x, start, sizeof x);
+    assert_int_equal(k3_logits_adjust(x, 6, &a, history, 6, NULL), K3_OK);
+    assert_true(x[0] == 2 && x[1] == -8 && x[2] == 4 && x[3] == 0 && x[4] == 1.5f && x[5] == -2);
+    memcpy(x, start, sizeof x);
+    assert_int_equal(k3_logits_adjust(x, 6, &all, history, 6, NULL), K3_OK);
+    assert_true(x[0] == 0.5f && x[1] == -9.5f && x[3] == -1.5f && x[4] == 3);
+    memcpy(x, start, sizeof x);
+    assert_int_equal(k3_logits_adjust(x, 6, &one, history, 6, NULL), K3_OK);
+    assert_int_equal(k3_logits_adjust(x, 6, &none, history, 6, NULL), K3_OK);
+    assert_memory_equal(x, start, sizeof x);
+    const float bad[] = {-0.5f, 101, NAN, INFINITY};
+    k3_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        a.repetition = bad[i];
+        refused(k3_logits_adjust(x, 6, &a, history, 6, &err), K3_E_INVALID, &err, "repetition penalty");
+    }
+}
+
 /* A greedy model that repeats a loop of ids for ever: a frequency penalty over the last n ends it when the loop fits in n. */
 static int loop_ends(int length, int64_t window)
 {
@@ -135,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(d14_a_bias_outside_the_vocabulary_or_its_range_is_refused),
         cmocka_unit_test(d16_penalties_depend_on_the_ids_alone),
+        cmocka_unit_test(the_repetition_penalty_shrinks_what_was_said),
         cmocka_unit_test(d18_penalties_look_at_the_last_n),
         cmocka_unit_test(d21_logprobs_come_from_raw_logits_sorted_and_in_the_length_asked_for),
     };
