@@ -102,7 +102,7 @@ int64_t srv_job_pending(const srv_job *job)
 int64_t srv_job_chunk(const srv_job *job, int64_t mark_interval)
 {
     int64_t length = k3_session_length(job->kept->session), end = length < job->n_prompt ? job->n_prompt : job->n;
-    if (length < job->branch)
+    if (length < job->branch && job->branch < end)
         end = job->branch;
     if (length < job->n_prompt && mark_interval > 0 && end > (length / mark_interval + 1) * mark_interval)
         end = (length / mark_interval + 1) * mark_interval;

@@ -10,8 +10,7 @@
 
 #include "fail.h"
 
-/* Tokens that a mark where two prompts part has to save at least. */
-enum { WORTH_A_MARK = 32, LONGEST_FOLDER = 4000 };
+enum { LONGEST_FOLDER = 4000 };
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
@@ -147,13 +146,17 @@ void srv_prefix_mark(srv_prefix *store, srv_kept *kept)
 
 /* ---- take and give --------------------------------------------------------------------------------------------- */
 
-static int64_t shared_length(const k3_session *session, const int32_t *ids, int64_t n)
+int64_t srv_prefix_common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
 {
-    const int32_t *held = k3_session_ids(session);
-    int64_t length = k3_session_length(session), same = 0;
-    while (same < length && same < n && held[same] == ids[same])
+    int64_t same = 0;
+    while (same < n_a && same < n_b && a[same] == b[same])
         same++;
     return same;
+}
+
+static int64_t shared_length(const k3_session *session, const int32_t *ids, int64_t n)
+{
+    return srv_prefix_common(k3_session_ids(session), k3_session_length(session), ids, n);
 }
 
 static int ends_at(const srv_kept *kept, int64_t length)
@@ -176,8 +179,15 @@ static srv_kept *find(int64_t *length, int64_t *branch, const srv_prefix *store,
             *length = mark;
         }
     }
-    *branch = most < n && most - *length >= WORTH_A_MARK ? most : 0;
+    *branch = most < n && most - *length >= SRV_WORTH_A_MARK ? most : 0;
     return best;
+}
+
+int64_t srv_prefix_reach(const srv_prefix *store, const int32_t *ids, int64_t n)
+{
+    int64_t length, branch;
+    (void)find(&length, &branch, store, ids, n);
+    return length;
 }
 
 /* A session beside the found one, or an empty one, in the memory that older ones leave. */

@@ -11,6 +11,9 @@
 
 #include "k3.h"
 
+/* Tokens that a mark where two prompts part, or waiting for one, has to save at least. */
+enum { SRV_WORTH_A_MARK = 32 };
+
 typedef struct srv_kept {
     k3_session *session;
     int is_used;       /* by a request */
@@ -41,6 +44,9 @@ void srv_prefix_close(srv_prefix *store);
  * second one made from it. It holds all n only if their logits are there. *branch is where the prompt parts from the kept session that it
  * shares most with, if a mark there would have saved work; 0: nowhere. */
 k3_status srv_prefix_take(srv_kept **out, int64_t *branch, srv_prefix *store, const int32_t *ids, int64_t n, k3_error *err);
+/* How many of the ids that would be now; and how many two lists of ids have in common at their beginning. */
+int64_t srv_prefix_reach(const srv_prefix *store, const int32_t *ids, int64_t n);
+int64_t srv_prefix_common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b);
 /* The request is done with it. What is not good is closed; else it is marked where it ends and kept, within max_bytes. */
 void srv_prefix_give(srv_prefix *store, srv_kept *kept, int is_good);
 /* Marks the session where it stands, as far as there is memory. Its marks grow fewer where they alone exceed max_bytes. */

@@ -138,6 +138,15 @@ static void start(srv_scheduler *s, srv_job *job)
         go_on(s, job);
 }
 
+/* Takes *at, which follows `before`, from the queue. */
+static void unqueue(srv_scheduler *s, srv_job **at, srv_job *before)
+{
+    if (s->last == *at)
+        s->last = before;
+    *at = (*at)->next;
+    s->n_waiting--;
+}
+
 /* A cancelled request that runs or waits; it waits no longer. */
 static srv_job *find_cancelled(srv_scheduler *s)
 {
@@ -148,28 +157,45 @@ static srv_job *find_cancelled(srv_scheduler *s)
     for (srv_job **at = &s->first, *before = NULL; *at && !found; before = *at, at = &before->next)
         if ((*at)->is_cancelled) {
             found = *at;
-            *at = found->next;
-            if (s->last == found)
-                s->last = before;
-            s->n_waiting--;
+            unqueue(s, at, before);
             break;
         }
     pthread_mutex_unlock(&s->lock);
     return found;
 }
 
+/* A request that runs computes what this one begins with: it is cheaper to wait for that, and begin there. The other gets a mark where the
+ * two prompts part. */
+static int should_wait(srv_scheduler *s, const srv_job *job)
+{
+    int64_t reach = -1;
+    for (int i = 0; i < s->n_running; i++) {
+        srv_job *other = s->running[i];
+        int64_t length = other->kept ? k3_session_length(other->kept->session) : 0;
+        int64_t common = srv_prefix_common(other->ids, other->n_prompt, job->ids, job->n_prompt);
+        if (common <= length || common < SRV_WORTH_A_MARK)
+            continue;
+        reach = reach < 0 ? srv_prefix_reach(&s->store, job->ids, job->n_prompt) : reach;
+        if (common - reach < SRV_WORTH_A_MARK)
+            continue;
+        if (other->branch <= length || other->branch > common)
+            other->branch = common;
+        return 1;
+    }
+    return 0;
+}
+
 static srv_job *admit(srv_scheduler *s)
 {
     srv_job *job = NULL;
     pthread_mutex_lock(&s->lock);
-    if (s->first && s->n_running < s->limits.max_running) {
-        job = s->first;
-        s->first = job->next;
-        if (!s->first)
-            s->last = NULL;
-        s->n_waiting--;
-        s->running[s->n_running++] = job;
-    }
+    for (srv_job **at = &s->first, *before = NULL; *at && s->n_running < s->limits.max_running; before = *at, at = &before->next)
+        if (!should_wait(s, *at)) {
+            job = *at;
+            unqueue(s, at, before);
+            s->running[s->n_running++] = job;
+            break;
+        }
     pthread_mutex_unlock(&s->lock);
     return job;
 }

@@ -2,11 +2,12 @@
  * row of each request that decodes first, then prompts in bounded chunks, so that an expert that is read serves every row that wants it.
  *
  * Order: a request that waits for a place is admitted in order of arrival; at most `max_running` run and `max_waiting` wait, further ones
- * are refused. What runs shares each pass: prompts divide what room there is evenly, so that a short prompt is not behind a long one.
+ * are refused. One whose prompt begins with what another is just computing waits until that is done, while later ones pass. What runs
+ * shares each pass: prompts divide what room there is evenly, so that a short prompt is not behind a long one.
  *
  * Prefixes: a request begins with what a kept session, or that of a request that runs, shares with its prompt, up to the last mark there
  * (prefix.h). Marks are set at the end of a prompt, at the end of an answer, every `mark_interval` tokens of a prompt, and where a prompt
- * parts from a kept one. Sessions that nobody uses are kept, the least recently used one is given up first, within `cache_bytes`. What a
+ * parts from another. Sessions that nobody uses are kept, the least recently used one is given up first, within `cache_bytes`. What a
  * request answers never depends on what was kept, nor on what runs beside it.
  *
  * Trouble stays with the request that has it: logits that are no numbers end that request and close its session; a pass that breaks is run

@@ -1,6 +1,7 @@
-/* bench_clients MODEL [-n REQUESTS] [-p PROMPT] [-a ANSWER] [-r RAM_GB] [-t THREADS] [-f]: tokens a second, and expert bytes a token read
- * from disk, when 1, 4 and 16 requests run at once. Each of them has its own prompt of made-up ids; with -f all begin with the same ids but
- * for the last eight. Answers are drawn with a seed, so that every row of the table computes the same tokens. */
+/* bench_clients MODEL [-n REQUESTS] [-p PROMPT] [-a ANSWER] [-r RAM_GB] [-t THREADS] [-c AT_ONCE] [-f]: tokens a second, and expert bytes a
+ * token read from disk, when 1, 4 and 16 requests run at once, or so many. Each of them has its own prompt of made-up ids; with -f all
+ * begin with the same ids but for the last eight. Answers are drawn with a seed, so that every row of the table computes the same tokens.
+ */
 #include "server/scheduler.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 typedef struct options {
     const char *model;
-    int n_requests, n_prompt, n_answer, threads, is_shared;
+    int n_requests, n_prompt, n_answer, threads, at_once, is_shared;
     double ram;
 } options;
 
@@ -131,7 +132,7 @@ static k3_status run(k3_engine *engine, const options *o, int at_once, k3_error 
 static int parse(options *o, int argc, char **argv)
 {
     *o = (options){.n_requests = 16, .n_prompt = 64, .n_answer = 32};
-    for (int c; (c = getopt(argc, argv, "n:p:a:r:t:f")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "n:p:a:r:t:c:f")) != -1;) {
         if (c == 'n')
             o->n_requests = atoi(optarg);
         else if (c == 'p')
@@ -142,13 +143,15 @@ static int parse(options *o, int argc, char **argv)
             o->ram = atof(optarg);
         else if (c == 't')
             o->threads = atoi(optarg);
+        else if (c == 'c')
+            o->at_once = atoi(optarg);
         else if (c == 'f')
             o->is_shared = 1;
         else
             return 0;
     }
     o->model = optind + 1 == argc ? argv[optind] : NULL;
-    return o->model && o->n_requests > 0 && o->n_prompt > 0 && o->n_answer > 0 && o->ram >= 0;
+    return o->model && o->n_requests > 0 && o->n_prompt > 0 && o->n_answer > 0 && o->at_once >= 0 && o->ram >= 0;
 }
 
 int main(int argc, char **argv)
@@ -158,7 +161,7 @@ int main(int argc, char **argv)
     k3_engine *engine;
     k3_error err = {K3_OK, ""};
     if (!parse(&o, argc, argv)) {
-        fprintf(stderr, "bench_clients MODEL [-n REQUESTS] [-p PROMPT] [-a ANSWER] [-r RAM_GB] [-t THREADS] [-f]\n");
+        fprintf(stderr, "bench_clients MODEL [-n REQUESTS] [-p PROMPT] [-a ANSWER] [-r RAM_GB] [-t THREADS] [-c AT_ONCE] [-f]\n");
         return 2;
     }
     k3_config config = {.backend = "cpu", .threads = o.threads, .ram = (uint64_t)(o.ram * 1e9)};
@@ -170,7 +173,8 @@ int main(int argc, char **argv)
         printf("                                               a token\n");
     }
     for (size_t i = 0; i < sizeof at_once / sizeof *at_once && status == K3_OK; i++)
-        status = run(engine, &o, at_once[i], &err);
+        if (!o.at_once || !i)
+            status = run(engine, &o, o.at_once ? o.at_once : at_once[i], &err);
     if (status != K3_OK)
         fprintf(stderr, "%s\n", err.text);
     else

@@ -56,7 +56,9 @@ k3_status k3_io_open(k3_io **out, const k3_io_config *config, k3_error *err)
     }
     io->is_beside = config->beside != NULL;
     io->core->n_readers++;
+    pthread_mutex_lock(&io->core->lock); /* the other readers may be at work */
     io->busy_before = io->core->busy_ns;
+    pthread_mutex_unlock(&io->core->lock);
     pthread_cond_init(&io->finished, NULL);
     k3_io_list_init(&io->done);
     k3_io_list_init(&io->spare);

@@ -252,10 +252,10 @@ static void a_damaged_or_foreign_session_file_changes_nothing(void **state)
 }
 
 /* The second session goes on as the first did, whatever the first does meanwhile; so does one made at an earlier mark, or at none. */
-static void a_fork_continues_from_the_mark_with_the_same_bits(void **state)
+static void forks_continue_as_the_first(const char *backend)
 {
-    (void)state;
-    k3_engine *engine = open_engine(NULL);
+    k3_config config = {.backend = backend};
+    k3_engine *engine = open_engine(&config);
     k3_session *first = open_session(engine), *clean = open_session(engine), *fork[3];
     static const int64_t at[3] = {30, 20, 9}, lengths[3] = {21, 10, 0};
     k3_error err;
@@ -274,7 +274,11 @@ static void a_fork_continues_from_the_mark_with_the_same_bits(void **state)
     for (int i = 0; i < 3; i++) {
         append(fork[i], ids + lengths[i], (size_t)(N - lengths[i]));
         ok(k3_session_rewind(clean, 0, &err), &err);
-        append(clean, ids, N);
+        if (lengths[i]) /* in the same pieces: a device rounds others otherwise */
+            append(clean, ids, 10);
+        if (lengths[i] > 10)
+            append(clean, ids + 10, 11);
+        append(clean, ids + lengths[i], (size_t)(N - lengths[i]));
         assert_memory_equal(k3_session_logits(fork[i]), k3_session_logits(clean), sizeof(float) * V);
         assert_memory_equal(k3_session_ids(fork[i]), ids, sizeof ids);
         ok(k3_session_rewind(fork[i], N - 1, &err), &err);
@@ -284,6 +288,18 @@ static void a_fork_continues_from_the_mark_with_the_same_bits(void **state)
     k3_session_close(first);
     k3_session_close(clean);
     k3_engine_close(engine);
+}
+
+static void a_fork_continues_from_the_mark_with_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"cpu", "vulkan:0"};
+    for (int b = 0; b < 2; b++) {
+        if (has_level(backends[b]))
+            forks_continue_as_the_first(backends[b]);
+        else
+            print_message("skipped: %s\n", backends[b]);
+    }
 }
 
 static void marks_are_listed_counted_and_forgotten(void **state)

@@ -60,6 +60,10 @@ static void progress(void *user, int64_t n_done)
 static int token(void *user, const srv_token *t)
 {
     client *c = user;
+    if (!c->n && c->other) {
+        c->other_n = c->other->n;
+        c->other_done = c->other->n_done;
+    }
     if (c->n < CLIENT_NEW) {
         c->ids[c->n] = t->id;
         c->logprobs[c->n] = t->logprob;

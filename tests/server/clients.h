@@ -26,6 +26,8 @@ typedef struct client {
     float logprobs[CLIENT_NEW];
     int n, n_begins, n_ends;
     int64_t n_cached, n_done;
+    struct client *other; /* NULL, or a request beside it, and how far that was when this one had its first token */
+    int64_t other_n, other_done;
     srv_end how;
     k3_error err;
 } client;

@@ -3,6 +3,8 @@
 #include "support/tiny_checkpoint.h"
 
 #include <dirent.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,21 @@ enum { PROMPT = 150, ANSWER = 12 };
 static char *model, *folder;
 static int32_t text[2 * PROMPT];
 static client solo;
+
+/* Writing a session, which comes by here, waits while `holds_save` is set. */
+static atomic_int holds_save, n_saves, n_cancelled;
+
+k3_status __real_k3_session_save(k3_session *session, const char *path, k3_error *err);
+k3_status __wrap_k3_session_save(k3_session *session, const char *path, k3_error *err);
+k3_status __wrap_k3_session_save(k3_session *session, const char *path, k3_error *err)
+{
+    atomic_fetch_add(&n_saves, 1);
+    while (atomic_load(&holds_save))
+        sched_yield();
+    k3_status status = __real_k3_session_save(session, path, err);
+    atomic_fetch_add(&n_cancelled, status == K3_E_CANCELLED);
+    return status;
+}
 
 static k3_engine *open_engine(int exact)
 {
@@ -133,6 +150,34 @@ static void a_foreign_file_is_left_alone(void **state)
     assert_string_equal(name, "notes.txt");
 }
 
+/* A request that comes while a session is written does not wait for that; it is written later. */
+static void writing_makes_way(void **state)
+{
+    (void)state;
+    char name[300];
+    k3_engine *engine = open_engine(0);
+    srv_limits limits = limits_of(64 << 20);
+    srv_scheduler *scheduler = scheduler_open(engine, &limits);
+    static client c[2];
+    atomic_store(&n_saves, 0);
+    atomic_store(&n_cancelled, 0);
+    atomic_store(&holds_save, 1);
+    c[0] = client_new(text, PROMPT, ANSWER);
+    client_run(&c[0], scheduler);
+    while (!atomic_load(&n_saves))
+        sched_yield();
+    c[1] = client_new(text + 20, PROMPT, ANSWER);
+    client_submit(&c[1], scheduler);
+    atomic_store(&holds_save, 0);
+    client_wait(&c[1]);
+    assert_int_equal(atomic_load(&n_cancelled), 1);
+    srv_scheduler_close(scheduler);
+    assert_int_equal(n_files(name), 2);
+    assert_int_equal(atomic_load(&n_saves), 3);
+    k3_engine_close(engine);
+    serve(0, 0, 0, NULL);
+}
+
 /* A folder that takes no files costs nothing but the files. */
 static void a_folder_that_cannot_be_written_is_told(void **state)
 {
@@ -191,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_is_still_there_after_a_restart),
+        cmocka_unit_test(writing_makes_way),
         cmocka_unit_test(a_damaged_file_is_dropped),
         cmocka_unit_test(a_foreign_file_is_left_alone),
         cmocka_unit_test(a_folder_that_cannot_be_written_is_told),

@@ -1,5 +1,5 @@
-/* What happens inside a pass of several requests. The program is linked so that the choice of experts, once a layer, and the logits of a
- * session come by here. */
+/* What happens inside a pass of several requests. The program is linked so that each pass, the choice of experts, once a layer, and
+ * the logits of a session come by here. */
 #include "engine/engine.h"
 #include "server/clients.h"
 #include "support/tiny_checkpoint.h"
@@ -44,6 +44,28 @@ const float *__wrap_k3_session_logits(const k3_session *session)
 {
     const float *logits = __real_k3_session_logits(session);
     return logits && fake && k3_session_ids(session)[0] == faked ? fake : logits;
+}
+
+static int fail_shared; /* so many passes of several sessions fail, and every pass of a session that begins with `failing` */
+static int32_t failing = -1;
+static k3_status fail_with;
+
+k3_status __real_k3_sessions_append(k3_session **s, const int32_t *const *ids, const size_t *n, size_t n_sessions, k3_error *err);
+k3_status __wrap_k3_sessions_append(k3_session **s, const int32_t *const *ids, const size_t *n, size_t n_sessions, k3_error *err);
+
+/* As the engine's own failures: sessions are at their last marks afterwards. */
+k3_status __wrap_k3_sessions_append(k3_session **s, const int32_t *const *ids, const size_t *n, size_t n_sessions, k3_error *err)
+{
+    int fails = n_sessions > 1 && fail_shared > 0;
+    fail_shared -= fails;
+    for (size_t i = 0; i < n_sessions; i++)
+        fails |= (k3_session_length(s[i]) ? k3_session_ids(s[i])[0] : ids[i][0]) == failing;
+    if (!fails)
+        return __real_k3_sessions_append(s, ids, n, n_sessions, err);
+    for (size_t i = 0; i < n_sessions && fail_with != K3_E_NOMEM; i++)
+        must(k3_session_rewind(s[i], k3_session_length(s[i]), err), err);
+    *err = (k3_error){fail_with, "made to fail"};
+    return fail_with;
 }
 
 static k3_engine *open_engine(const char *model, uint64_t ram)
@@ -161,6 +183,82 @@ static void d01_logits_without_distribution_end_their_request(void **state)
     k3_engine_close(engine);
 }
 
+/* What fails for all is tried for each; what fails for one alone ends that one. */
+static void a_pass_that_breaks_ends_only_what_breaks_it(void **state)
+{
+    (void)state;
+    static client solo[3], c[3], bad;
+    k3_engine *engine = open_engine(folder, 0);
+    for (int i = 0; i < 3; i++) {
+        solo[i] = client_new(text + 1 + i, (size_t)(20 + 60 * i), 30);
+        client_solo(&solo[i], engine);
+    }
+    for (int times = 0; times < 4; times++) {
+        srv_scheduler *scheduler = scheduler_open(engine, &plain);
+        clients_hold();
+        for (int i = 0; i < 3; i++) {
+            c[i] = solo[i];
+            c[i].n = 0;
+            c[i].holds = i == 0;
+            client_submit(&c[i], scheduler);
+        }
+        bad = client_new(text + 9, 90, 10);
+        client_submit(&bad, scheduler);
+        fail_with = times == 3 ? K3_E_NUMERIC : K3_E_IO;
+        fail_shared = times; /* in the prompts, and again */
+        failing = text[9];
+        clients_go();
+        for (int i = 0; i < 3; i++) {
+            client_wait(&c[i]);
+            client_equal(&c[i], &solo[i]);
+        }
+        client_wait(&bad);
+        failing = -1;
+        assert_int_equal(bad.how, SRV_END_ERROR);
+        assert_int_equal(bad.err.status, fail_with);
+        assert_string_equal(bad.err.text, "made to fail");
+        srv_scheduler_close(scheduler);
+    }
+    k3_engine_close(engine);
+}
+
+/* Memory that is short is taken from what is kept, before a request fails. */
+static void kept_sessions_make_room(void **state)
+{
+    (void)state;
+    static client c[2], solo;
+    k3_engine *engine = open_engine(folder, 0);
+    srv_scheduler *scheduler = scheduler_open(engine, &plain);
+    solo = client_new(text + 2, 50, 10);
+    for (int i = 0; i < 2; i++) {
+        c[i] = client_new(text + 7 * i, 50, 5);
+        client_run(&c[i], scheduler);
+    }
+    client_run(&solo, scheduler);
+    fail_with = K3_E_NOMEM;
+    fail_shared = 1;
+    clients_hold();
+    for (int i = 0; i < 2; i++) {
+        c[i] = client_new(text + 2 + 12 * i, 70, 10);
+        c[i].holds = i == 0;
+        client_submit(&c[i], scheduler);
+    }
+    clients_go();
+    for (int i = 0; i < 2; i++) {
+        client_wait(&c[i]);
+        assert_int_not_equal(c[i].how, SRV_END_ERROR);
+    }
+    assert_int_equal(fail_shared, 0);
+    c[0] = client_new(text, 50, 5); /* that which was used longest ago has gone */
+    client_run(&c[0], scheduler);
+    assert_int_equal(c[0].n_cached, 0);
+    c[1] = client_new(text + 7, 50, 5);
+    client_run(&c[1], scheduler);
+    assert_int_equal(c[1].n_cached, 50);
+    srv_scheduler_close(scheduler);
+    k3_engine_close(engine);
+}
+
 /* ---- expert reads ------------------------------------------------------------------------------------------------------ */
 
 static k3_stream_stat run_clients(k3_engine *engine, int at_once, uint64_t *n_tokens)
@@ -233,6 +331,8 @@ int main(void)
         cmocka_unit_test(a_pass_that_nobody_wants_ends_with_the_layer),
         cmocka_unit_test(a_pass_that_somebody_wants_goes_on),
         cmocka_unit_test(d01_logits_without_distribution_end_their_request),
+        cmocka_unit_test(a_pass_that_breaks_ends_only_what_breaks_it),
+        cmocka_unit_test(kept_sessions_make_room),
         cmocka_unit_test(four_clients_read_fewer_expert_bytes_a_token_than_four_alone),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

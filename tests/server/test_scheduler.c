@@ -77,6 +77,75 @@ static void eight_requests_at_once_equal_their_solo_runs(void **state)
     k3_engine_close(engine);
 }
 
+/* A short prompt beside a long one is computed first; a long one beside a request that decodes stops it in no pass. */
+static void prompts_share_passes_with_each_other_and_with_tokens(void **state)
+{
+    (void)state;
+    static client first, rest, brief;
+    k3_engine *engine = open_engine();
+    srv_scheduler *scheduler = scheduler_open(engine, &plain);
+    clients_hold();
+    rest = client_new(text, 4 * LONG, 2);
+    brief = client_new(text + 1, 40, 2);
+    rest.holds = 1;
+    brief.other = &rest;
+    client_submit(&rest, scheduler);
+    client_submit(&brief, scheduler);
+    clients_go();
+    client_wait(&rest);
+    client_wait(&brief);
+    assert_true(brief.other_done <= 64);
+
+    clients_hold();
+    first = client_new(text + 1, 20, 350);
+    first.settings.adjust = (k3_adjustment){.bias_ids = (int32_t[]){255}, .biases = (float[]){-100}, .n_biases = 1};
+    rest = client_new(text + 2, 4 * LONG - 2, 2);
+    first.holds = 1;
+    rest.other = &first;
+    client_submit(&first, scheduler);
+    client_submit(&rest, scheduler);
+    clients_go();
+    client_wait(&rest);
+    srv_cancel(first.job);
+    client_wait(&first);
+    assert_true(rest.other_n >= (4 * LONG - 2) / 16 - 2); /* a quarter of 64 rows are for the prompt */
+    srv_scheduler_close(scheduler);
+    k3_engine_close(engine);
+}
+
+/* Case E30: prompts that come together and begin alike compute that beginning once, whichever comes first. */
+static void e30_equal_beginnings_are_computed_once(void **state)
+{
+    (void)state;
+    static int32_t ids[5][LONG];
+    static client c[5], solo;
+    k3_engine *engine = open_engine();
+    srv_scheduler *scheduler = scheduler_open(engine, &plain);
+    clients_hold();
+    for (int i = 0; i < 5; i++) {
+        memcpy(ids[i], text, LONG * sizeof *text);
+        ids[i][i < 3 ? 240 : LONG - 1] += (i + 1) / 2; /* 1 and 2 are equal, and so are 3 and 4 */
+        c[i] = client_new(ids[i], LONG, 12);
+        c[i].holds = i == 0;
+        c[i].settings.sampling = (k3_sampling){.temperature = 1, .top_p = 1, .seed = (uint64_t)i};
+        client_submit(&c[i], scheduler);
+    }
+    clients_go();
+    for (int i = 0; i < 5; i++)
+        client_wait(&c[i]);
+    assert_int_equal(c[0].n_cached, 0);
+    assert_int_equal(c[1].n_cached, 240);
+    for (int i = 2; i < 5; i++) /* up to some tokens that are not worth waiting for */
+        assert_true(c[i].n_cached > LONG - 33);
+    srv_scheduler_close(scheduler);
+    for (int i = 0; i < 5; i++) {
+        solo = c[i];
+        client_solo(&solo, engine);
+        client_equal(&c[i], &solo);
+    }
+    k3_engine_close(engine);
+}
+
 /* ---- cancelling -------------------------------------------------------------------------------------------------------- */
 
 /* Case E44: A runs, B waits and hangs up; A's answer is that of a solo run. So with B beside A. */
@@ -624,6 +693,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eight_requests_at_once_equal_their_solo_runs),
+        cmocka_unit_test(prompts_share_passes_with_each_other_and_with_tokens),
+        cmocka_unit_test(e30_equal_beginnings_are_computed_once),
         cmocka_unit_test(e44_the_end_of_one_request_is_no_end_of_another),
         cmocka_unit_test(e04_a_prompt_that_was_cancelled_keeps_its_finished_chunks),
         cmocka_unit_test(e54_nothing_runs_when_all_clients_have_left),
