@@ -231,4 +231,11 @@ k3_status k3_metal_list(char **text, k3_error *err);
 /* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
 double k3_cpu_memory_rate(int threads);
 
+/* Multiply-adds per second this machine makes with `threads` threads (0: all), measured now by instructions for the type; 0: it has none.
+ */
+typedef struct k3_cpu_peaks {
+    double int8, bf16, f32;
+} k3_cpu_peaks;
+k3_cpu_peaks k3_cpu_peak(int threads);
+
 #endif

@@ -75,6 +75,8 @@ typedef void k3_router_fn(int32_t *ids, float *weights, const float *logits, con
 typedef void k3_add_fn(float *y, const float *a, const float *b, int64_t n);
 /* Reads every byte, a multiple of 512, and returns a number made of them. */
 typedef uint64_t k3_memory_read_fn(const unsigned char *data, int64_t bytes);
+/* Multiply-adds out of registers, in chains that do not wait for one another; *out is made of all products. Returns how many there were. */
+typedef uint64_t k3_peak_fn(float *out, int64_t rounds);
 
 typedef struct k3_cpu_kernels {
     k3_decode_fn *decode;
@@ -147,6 +149,8 @@ K3_DECLARE_KERNELS(neon)
 K3_DECLARE_EXACT(avx2)
 K3_DECLARE_EXACT(avx512)
 K3_DECLARE_EXACT(neon)
+k3_peak_fn k3_peak_int8_avx2, k3_peak_f32_avx2, k3_peak_int8_avx512, k3_peak_f32_avx512, k3_peak_int8_neon, k3_peak_f32_neon;
+k3_peak_fn k3_peak_bf16_avx512bf16;
 
 /* Scalar at every level: the chunked recurrence is the specification of other backends, and memory alone bounds the addition. */
 k3_kda_chunk_fn k3_kda_chunk_scalar;
