@@ -61,13 +61,16 @@ typedef struct k3_config {
 
 typedef struct k3_info {
     int vocab_size, hidden_size, n_layers, n_experts, n_experts_per_token, context_length, bos_id, eos_id; /* eos: <|end_of_msg|> */
-    int pass_rows;            /* rows computed at once: a longer append takes several passes */
-    int has_tokenizer;        /* 0: the folder has no tiktoken.model, the model works with ids only */
-    uint64_t n_params;        /* language-model parameters stored (codes counted as one each) */
-    uint64_t trunk_bytes;     /* trunk matrices and vectors as held in memory */
-    uint64_t expert_bytes;    /* routed experts as stored */
-    uint64_t token_bytes;     /* weight bytes one decoded token reads */
-    const char *plan;         /* one line: backend, kernels, trunk type, threads, memory; why there is no GPU */
+    int pass_rows;                        /* rows computed at once: a longer append takes several passes */
+    int has_tokenizer;                    /* 0: the folder has no tiktoken.model, the model works with ids only */
+    uint64_t n_params;                    /* language-model parameters stored (codes counted as one each) */
+    uint64_t trunk_bytes;                 /* trunk matrices and vectors as held in memory */
+    uint64_t expert_bytes;                /* routed experts as stored */
+    uint64_t token_bytes;                 /* weight bytes one decoded token reads */
+    uint64_t token_macs;                  /* its multiply-adds with weights and KDA states */
+    uint64_t context_bytes, context_macs; /* and, for each token before it, bytes and multiply-adds of attention */
+    const char *products;                 /* what most products are made in: "int8", "bf16" or "f32"; NULL: a device computes */
+    const char *plan;                     /* one line: backend, kernels, trunk type, threads, memory; why there is no GPU */
     const char *notice;       /* one line: what is not as planned: a device failed in use, conversations outgrew the plan; NULL: all is */
     const char *drive_notice; /* one line: a drive delivers much less than when its reading began; NULL: none does */
 } k3_info;
@@ -79,6 +82,9 @@ const k3_info *k3_engine_info(const k3_engine *engine);
 void k3_engine_cancel(k3_engine *engine, int on);
 /* Per-op time and calls since the last reset, as text lines; 0-terminated, cut to `size`. */
 void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset);
+/* Passes, parts of their time, disk and operations as a JSON object (docs/performance.md); malloc'd, freed by the caller; NULL: no memory.
+ */
+char *k3_engine_stats_json(k3_engine *engine, int reset);
 /* Says, without loading weights, what k3_engine_open would do with the memory that is free, what a token would read from disk, and how many
  * a second that allows: lines of text, or a JSON object. `text` is malloc'd and freed by the caller. */
 k3_status k3_plan(char **text, const char *model, const k3_config *config, int as_json, k3_error *err);
@@ -89,8 +95,15 @@ k3_status k3_inspect(char **text, const char *model, k3_error *err);
 k3_status k3_pack(const char *model, const char *out, const char *trunk, k3_progress progress, void *user, k3_error *err);
 /* The devices that a backend can be opened on, one a line. `text` is malloc'd and freed by the caller. */
 k3_status k3_devices(char **text, k3_error *err);
-/* Bytes per second of the memory that the engine computes from, measured now: read of the host's, or copied inside a device; 0: no room. */
-double k3_memory_rate(k3_engine *engine);
+
+/* What the machine can do at most; 0: unknown, or it has no instruction for that. */
+typedef struct k3_ceilings {
+    double memory_bytes_per_s; /* of the memory that is computed from: read of the host's, or copied inside a device */
+    double int8_macs_per_s, bf16_macs_per_s, f32_macs_per_s; /* multiply-adds of the CPU */
+    double disk_bytes_per_s;                                 /* by reads like those of experts; 0: nothing was read so far */
+} k3_ceilings;
+/* Measured now, in a second or two; a drive once, or as k3_config.disk_rate states it. */
+k3_status k3_engine_ceilings(k3_ceilings *out, k3_engine *engine, k3_error *err);
 
 /* ---- text --------------------------------------------------------------------------------------------- */
 

@@ -77,6 +77,22 @@ static uint64_t fingerprint_of(const k3_engine *engine)
     return h;
 }
 
+/* What one token costs beside the trunk: experts, the three products of a KDA state (with k, of k and v, with q), and, for each token
+ * before it, the row of the latent cache that every head multiplies twice. Sums, norms and other work of single elements is not counted. */
+static void count_work(k3_engine *engine, uint64_t moe_layers)
+{
+    const k3_hparams *hp = engine->hp;
+    k3_info *info = &engine->info;
+    uint64_t mla_layers = 0, D = (uint64_t)hp->kda_dim, width = (uint64_t)(hp->latent ? hp->latent : hp->hidden);
+    for (int l = 0; l < hp->n_layers; l++)
+        mla_layers += hp->is_mla[l];
+    info->token_bytes += moe_layers * (uint64_t)hp->top_k * k3_experts_one_bytes(hp);
+    info->token_macs += moe_layers * (uint64_t)hp->top_k * 3 * width * (uint64_t)hp->expert_inner;
+    info->token_macs += ((uint64_t)hp->n_layers - mla_layers) * (uint64_t)hp->kda_heads * 3 * D * D;
+    info->context_bytes = mla_layers * (uint64_t)(hp->kv_lora + hp->rope) * (engine->cache_type == K3_F32 ? 4 : 2);
+    info->context_macs = mla_layers * (uint64_t)hp->mla_heads * (uint64_t)(2 * hp->kv_lora + hp->rope);
+}
+
 static void describe(k3_engine *engine)
 {
     const k3_hparams *hp = engine->hp;
@@ -85,7 +101,7 @@ static void describe(k3_engine *engine)
     k3_ckpt_total_bytes(engine->ckpt, &experts);
     for (int l = 0; l < hp->n_layers; l++)
         moe_layers += hp->is_moe[l];
-    uint64_t one = k3_experts_one_bytes(hp);
+    const char *products = engine->config.exact ? "f32" : engine->trunk == K3_TRUNK_BF16 ? "bf16" : "int8";
     *info = (k3_info){.vocab_size = hp->vocab,
                       .hidden_size = hp->hidden,
                       .n_layers = hp->n_layers,
@@ -99,8 +115,11 @@ static void describe(k3_engine *engine)
                       .n_params = k3_ckpt_n_params(engine->ckpt),
                       .trunk_bytes = engine->weights->bytes,
                       .expert_bytes = experts,
-                      .token_bytes = engine->weights->token_bytes + moe_layers * (uint64_t)hp->top_k * one,
+                      .token_bytes = engine->weights->token_bytes,
+                      .token_macs = engine->weights->token_macs,
+                      .products = engine->be->is_device ? NULL : products,
                       .plan = engine->plan};
+    count_work(engine, moe_layers);
 }
 
 static char *copy_text(const char *text, int *failed)

@@ -127,6 +127,11 @@ void k3_engine_watch_drives(k3_engine *engine);
 k3_status k3_machine_budget(k3_engine *engine, int is_device, uint64_t available, k3_error *err);
 /* The drives' rates are known afterwards: as stated, or measured now. */
 k3_status k3_machine_rates(k3_engine *engine, k3_error *err);
+/* Bytes per second of the memory that is computed from: read of the host's, or copied inside a device; 0: no room to measure it. */
+double k3_machine_memory_rate(k3_engine *engine);
+/* What the drives together deliver a second: as stated, or measured, by reads of the sizes and as many at once as those of a pass. Several
+ * drives: by the share that each delivered since the engine was opened. 0: unknown. */
+double k3_engine_disk_rate(k3_engine *engine);
 /* Device memory that experts leave to sessions: states and marks of two, and a cache of some thousand tokens each. More is taken from the
  * experts when it is asked for. */
 uint64_t k3_machine_reserved_bytes(const k3_engine *engine);

@@ -1,7 +1,7 @@
 /* What opening a model here would do, and what a token would cost then, told without loading any of it. */
 #include "engine/engine.h"
+#include "engine/printer.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,20 +14,6 @@ typedef struct k3_forecast {
     double memory_rate;                                          /* bytes per second; 0: unknown */
     double tokens;                                               /* per second; 0: unknown */
 } k3_forecast;
-
-typedef struct k3_printer {
-    char *text;
-    size_t n, size;
-} k3_printer;
-
-__attribute__((format(printf, 2, 3))) static void say(k3_printer *p, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (p->n < p->size)
-        p->n += (size_t)vsnprintf(p->text + p->n, p->size - p->n, format, args);
-    va_end(args);
-}
 
 static double gb(uint64_t bytes)
 {
@@ -74,7 +60,7 @@ static k3_status predict(k3_forecast *f, k3_error *err)
     f->disk_seconds = k3_budget_seconds(&p->facts, &f->engine->budget.trunk_plan, n, f->drive_bytes);
     for (int d = 0; d < p->drives.n; d++)
         f->disk_bytes += f->drive_bytes[d];
-    f->memory_rate = k3_memory_rate(f->engine);
+    f->memory_rate = k3_machine_memory_rate(f->engine);
     double memory = f->memory_rate > 0 ? (double)f->memory_bytes / f->memory_rate : 0;
     f->tokens = f->disk_seconds > memory ? 1 / f->disk_seconds : memory > 0 ? 1 / memory : 0;
     return K3_OK;
@@ -88,18 +74,18 @@ static void say_memory(k3_printer *p, const k3_forecast *f)
     const k3_budget *b = &engine->budget;
     k3_memory_info info = {0};
     engine->be->memory->info(engine->be, &info);
-    say(p, "backend        %s\n", engine->be->describe(engine->be));
+    k3_say(p, "backend        %s\n", engine->be->describe(engine->be));
     if (*engine->note)
-        say(p, "no GPU         %s\n", engine->note);
+        k3_say(p, "no GPU         %s\n", engine->note);
     if (engine->be->is_device)
-        say(p, "device memory  %.3f GB may be used\n", gb(info.budget - info.used));
+        k3_say(p, "device memory  %.3f GB may be used\n", gb(info.budget - info.used));
     if (b->available)
-        say(p, "memory         %.3f GB is free, %.3f of it is left to other programs, %.3f may be used\n", gb(b->available), gb(b->reserve),
-            gb(b->limit));
+        k3_say(p, "memory         %.3f GB is free, %.3f of it is left to other programs, %.3f may be used\n", gb(b->available),
+               gb(b->reserve), gb(b->limit));
     if (engine->guesses_memory)
-        say(p, "               %s\n", K3_GUESSED);
+        k3_say(p, "               %s\n", K3_GUESSED);
     if (b->is_clamped)
-        say(p, "               %.3f GB was asked for, more than that\n", gb(engine->config.ram));
+        k3_say(p, "               %.3f GB was asked for, more than that\n", gb(engine->config.ram));
 }
 
 static void say_parts(k3_printer *p, const k3_forecast *f)
@@ -108,20 +94,20 @@ static void say_parts(k3_printer *p, const k3_forecast *f)
     const k3_budget *b = &engine->budget;
     const k3_trunk_plan *trunk = &b->trunk_plan;
     int n_layers = engine->hp->n_layers, is_device = engine->be->is_device;
-    say(p, "trunk          %s, %.3f GB in memory: ", k3_trunk_name(engine->trunk), gb(f->trunk));
+    k3_say(p, "trunk          %s, %.3f GB in memory: ", k3_trunk_name(engine->trunk), gb(f->trunk));
     if (is_device)
-        say(p, "all of it, on the device\n");
+        k3_say(p, "all of it, on the device\n");
     else
-        say(p, "%d layers, %d are read from disk; head %s, embedding %s\n", trunk->n_pinned, n_layers - trunk->n_pinned,
-            trunk->has_head ? "in memory" : "from disk", trunk->has_embed ? "in memory" : "from disk");
-    say(p, "conversations  %.3f GB\n", gb(is_device ? k3_machine_reserved_bytes(engine) : b->sessions));
-    say(p, "passes         %.3f GB, %d rows\n", gb(is_device ? k3_forward_bytes(engine->hp, engine->chunk_rows) : b->scratch),
-        engine->chunk_rows);
+        k3_say(p, "%d layers, %d are read from disk; head %s, embedding %s\n", trunk->n_pinned, n_layers - trunk->n_pinned,
+               trunk->has_head ? "in memory" : "from disk", trunk->has_embed ? "in memory" : "from disk");
+    k3_say(p, "conversations  %.3f GB\n", gb(is_device ? k3_machine_reserved_bytes(engine) : b->sessions));
+    k3_say(p, "passes         %.3f GB, %d rows\n", gb(is_device ? k3_forward_bytes(engine->hp, engine->chunk_rows) : b->scratch),
+           engine->chunk_rows);
     if (is_device)
-        say(p, "experts        room for %d of %d on the device\n", f->n_on_device, f->n_experts);
-    say(p, "experts        %.3f GB, slots for %d of %d\n", gb(f->n_here ? b->experts : 0), f->n_here, f->n_experts);
+        k3_say(p, "experts        room for %d of %d on the device\n", f->n_on_device, f->n_experts);
+    k3_say(p, "experts        %.3f GB, slots for %d of %d\n", gb(f->n_here ? b->experts : 0), f->n_here, f->n_experts);
     if (b->available)
-        say(p, "peak           %.3f of %.3f GB\n", gb(b->peak), gb(b->limit));
+        k3_say(p, "peak           %.3f of %.3f GB\n", gb(b->peak), gb(b->limit));
 }
 
 static void say_drives(k3_printer *p, const k3_forecast *f)
@@ -130,62 +116,51 @@ static void say_drives(k3_printer *p, const k3_forecast *f)
     char warning[256];
     for (int d = 0; d < drives->n; d++) {
         const k3_drive *drive = &drives->list[d];
-        say(p, "drive          %s, %d shard%s in %s: %.3f GB a token at %.3f GB/s, %s\n", drive->fs.name, drive->n_shards,
-            drive->n_shards == 1 ? "" : "s", drive->folder, f->drive_bytes[d] * 1e-9, drives->rates[d] * 1e-9,
-            drives->is_measured ? "measured now" : "as stated");
+        k3_say(p, "drive          %s, %d shard%s in %s: %.3f GB a token at %.3f GB/s, %s\n", drive->fs.name, drive->n_shards,
+               drive->n_shards == 1 ? "" : "s", drive->folder, f->drive_bytes[d] * 1e-9, drives->rates[d] * 1e-9,
+               drives->is_measured ? "measured now" : "as stated");
         if (*drive->notice)
-            say(p, "               %s\n", drive->notice);
+            k3_say(p, "               %s\n", drive->notice);
         if (k3_drives_warning(warning, sizeof warning, drives, d))
-            say(p, "               warning: %s\n", warning);
+            k3_say(p, "               warning: %s\n", warning);
     }
     if (drives->n > 1)
-        say(p, "drives         %.3f GB a token in %.3f s, at the same time where a layer's bytes allow it\n", f->disk_bytes * 1e-9,
-            f->disk_seconds);
+        k3_say(p, "drives         %.3f GB a token in %.3f s, at the same time where a layer's bytes allow it\n", f->disk_bytes * 1e-9,
+               f->disk_seconds);
 }
 
 static void say_speed(k3_printer *p, const k3_forecast *f)
 {
     say_drives(p, f);
-    say(p, "arithmetic     %.3f GB a token of memory at %.3f GB/s, measured now\n", gb(f->memory_bytes), f->memory_rate * 1e-9);
+    k3_say(p, "arithmetic     %.3f GB a token of memory at %.3f GB/s, measured now\n", gb(f->memory_bytes), f->memory_rate * 1e-9);
     if (f->tokens > 0)
-        say(p, "expected       %.2f tokens/s at most, once experts have settled; the %s is what limits it\n", f->tokens,
-            f->disk_seconds > (double)f->memory_bytes / f->memory_rate ? "disk" : "memory");
+        k3_say(p, "expected       %.2f tokens/s at most, once experts have settled; the %s is what limits it\n", f->tokens,
+               f->disk_seconds > (double)f->memory_bytes / f->memory_rate ? "disk" : "memory");
 }
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
-
-/* A string of JSON; bytes that are no UTF-8 stay what they are. */
-static void say_string(k3_printer *p, const char *text)
-{
-    say(p, "\"");
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20)
-            say(p, "\\u%04x", (unsigned)*text);
-        else
-            say(p, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-    say(p, "\"");
-}
 
 static void say_json_drives(k3_printer *p, const k3_forecast *f)
 {
     const k3_drives *drives = &f->engine->planning->drives;
     char warning[256];
-    say(p, "\"drives\": [");
+    k3_say(p, "\"drives\": [");
     for (int d = 0; d < drives->n; d++) {
         const k3_drive *drive = &drives->list[d];
-        say(p, "%s{\"folder\": ", d ? ", " : "");
-        say_string(p, drive->folder);
-        say(p, ", \"file_system\": ");
-        say_string(p, drive->fs.name);
-        say(p, ", \"is_shared\": %s, \"shards\": %d, \"bytes\": %llu, \"bytes_per_token\": %.0f, \"bytes_per_s\": %.0f, \"warning\": ",
-            drive->fs.is_shared ? "true" : "false", drive->n_shards, (unsigned long long)drive->bytes, f->drive_bytes[d], drives->rates[d]);
+        k3_say(p, "%s{\"folder\": ", d ? ", " : "");
+        k3_say_string(p, drive->folder);
+        k3_say(p, ", \"file_system\": ");
+        k3_say_string(p, drive->fs.name);
+        k3_say(p, ", \"is_shared\": %s, \"shards\": %d, \"bytes\": %llu, \"bytes_per_token\": %.0f, \"bytes_per_s\": %.0f, \"warning\": ",
+               drive->fs.is_shared ? "true" : "false", drive->n_shards, (unsigned long long)drive->bytes, f->drive_bytes[d],
+               drives->rates[d]);
         if (k3_drives_warning(warning, sizeof warning, drives, d))
-            say_string(p, warning);
+            k3_say_string(p, warning);
         else
-            say(p, "null");
-        say(p, "}");
+            k3_say(p, "null");
+        k3_say(p, "}");
     }
-    say(p, "], ");
+    k3_say(p, "], ");
 }
 
 static void say_json(k3_printer *p, const k3_forecast *f)
@@ -195,24 +170,25 @@ static void say_json(k3_printer *p, const k3_forecast *f)
     const k3_budget *b = &engine->budget;
     const k3_trunk_plan *trunk = &b->trunk_plan;
     int all = engine->be->is_device;
-    say(p, "{\"backend\": \"%s\", \"trunk\": \"%s\", \"memory_free\": %llu, \"memory_reserve\": %llu, \"memory_limit\": %llu, ",
-        all ? "device" : "cpu", k3_trunk_name(engine->trunk), (ull)b->available, (ull)b->reserve, (ull)b->limit);
-    say(p, "\"memory_is_guessed\": %s, \"is_clamped\": %s, \"peak\": %llu, ", engine->guesses_memory ? "true" : "false",
-        b->is_clamped ? "true" : "false", (ull)b->peak);
-    say(p, "\"trunk_bytes\": %llu, \"layers\": %d, \"layers_in_memory\": %d, \"head_in_memory\": %s, \"embedding_in_memory\": %s, ",
-        (ull)f->trunk, engine->hp->n_layers, all ? engine->hp->n_layers : trunk->n_pinned, all || trunk->has_head ? "true" : "false",
-        all || trunk->has_embed ? "true" : "false");
-    say(p, "\"conversation_bytes\": %llu, \"pass_bytes\": %llu, \"pass_rows\": %d, ", (ull)b->sessions, (ull)b->scratch,
-        engine->chunk_rows);
-    say(p, "\"experts\": %d, \"expert_slots\": %d, \"expert_slots_on_device\": %d, \"expert_bytes\": %llu, ", f->n_experts, f->n_here,
-        f->n_on_device, (ull)b->experts);
+    k3_say(p, "{\"backend\": \"%s\", \"trunk\": \"%s\", \"memory_free\": %llu, \"memory_reserve\": %llu, \"memory_limit\": %llu, ",
+           all ? "device" : "cpu", k3_trunk_name(engine->trunk), (ull)b->available, (ull)b->reserve, (ull)b->limit);
+    k3_say(p, "\"memory_is_guessed\": %s, \"is_clamped\": %s, \"peak\": %llu, ", engine->guesses_memory ? "true" : "false",
+           b->is_clamped ? "true" : "false", (ull)b->peak);
+    k3_say(p, "\"trunk_bytes\": %llu, \"layers\": %d, \"layers_in_memory\": %d, \"head_in_memory\": %s, \"embedding_in_memory\": %s, ",
+           (ull)f->trunk, engine->hp->n_layers, all ? engine->hp->n_layers : trunk->n_pinned, all || trunk->has_head ? "true" : "false",
+           all || trunk->has_embed ? "true" : "false");
+    k3_say(p, "\"conversation_bytes\": %llu, \"pass_bytes\": %llu, \"pass_rows\": %d, ", (ull)b->sessions, (ull)b->scratch,
+           engine->chunk_rows);
+    k3_say(p, "\"experts\": %d, \"expert_slots\": %d, \"expert_slots_on_device\": %d, \"expert_bytes\": %llu, ", f->n_experts, f->n_here,
+           f->n_on_device, (ull)b->experts);
     const k3_drives *drives = &engine->planning->drives;
     say_json_drives(p, f);
-    say(p, "\"disk_bytes_per_token\": %.0f, \"disk_seconds_per_token\": %.6f, \"disk_bytes_per_s\": %.0f, \"disk_rate_is_measured\": %s, ",
-        f->disk_bytes, f->disk_seconds, f->disk_seconds > 0 ? f->disk_bytes / f->disk_seconds : drives->rates[0],
-        drives->is_measured ? "true" : "false");
-    say(p, "\"memory_bytes_per_token\": %llu, \"memory_bytes_per_s\": %.0f, \"tokens_per_s\": %.4f}\n", (ull)f->memory_bytes,
-        f->memory_rate, f->tokens);
+    k3_say(p,
+           "\"disk_bytes_per_token\": %.0f, \"disk_seconds_per_token\": %.6f, \"disk_bytes_per_s\": %.0f, \"disk_rate_is_measured\": %s, ",
+           f->disk_bytes, f->disk_seconds, f->disk_seconds > 0 ? f->disk_bytes / f->disk_seconds : drives->rates[0],
+           drives->is_measured ? "true" : "false");
+    k3_say(p, "\"memory_bytes_per_token\": %llu, \"memory_bytes_per_s\": %.0f, \"tokens_per_s\": %.4f}\n", (ull)f->memory_bytes,
+           f->memory_rate, f->tokens);
 }
 
 static k3_status forecast(k3_printer *p, k3_engine *engine, int as_json, k3_error *err)

@@ -1,8 +1,10 @@
-/* Figures of a run as lines of text. */
+/* Figures of a run, as lines of text and as JSON. */
 #include "engine/engine.h"
+#include "engine/printer.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Operations of the main backend: those of attention with state or cache, and all others. */
@@ -19,58 +21,67 @@ static void ops_of(k3_backend *be, double *attention, double *others)
     }
 }
 
-/* What the drives together deliver a second: as stated, or measured now, by reads of the sizes and as
- * many at once as those of a pass. Several drives: by the share that each delivered since the engine was opened. 0: unknown. */
-static double ceiling_of(k3_engine *engine)
-{
-    const k3_drives *drives = &engine->planning->drives;
-    double bytes = 0, seconds = 0;
-    if (k3_machine_rates(engine, NULL) != K3_OK)
-        return 0;
-    for (int d = 0; d < drives->n; d++) {
-        bytes += (double)engine->watched[d].bytes;
-        seconds = fmax(seconds, (double)engine->watched[d].bytes / drives->rates[d]);
-    }
-    return drives->n == 1 ? drives->rates[0] : seconds > 0 ? bytes / seconds : 0;
-}
-
 /* Where the time of all passes went, in parts whose sum it is. A device computes while the host does something else, so that what it does
  * is no part of the host's time. */
-static size_t print_shares(k3_engine *engine, char *text, size_t size, int reset)
-{
+typedef struct k3_shares {
     k3_forward_stat pass;
+    double all, arithmetic, attention, head, other; /* seconds; of a device all it does is arithmetic */
+    double for_experts, for_trunk;                  /* waited */
+    uint64_t wanted, hits, bytes;                   /* experts; read from disk */
+    double busy;                                    /* seconds of the drives */
+} k3_shares;
+
+/* The experts' part is reset by k3_experts_report. */
+static k3_shares shares_of(k3_engine *engine, int reset)
+{
+    k3_shares s = {0};
     k3_stream_stat experts;
     k3_trunk_stat trunk;
-    double attention, others;
-    k3_forward_stats(engine->forward, &pass, reset);
+    double others;
+    k3_forward_stats(engine->forward, &s.pass, reset);
     k3_experts_stream_stats(engine->experts, &experts);
     k3_late_stats(engine->weights->late, &trunk, reset);
-    if (!pass.passes)
-        return 0;
-    ops_of(engine->be, &attention, &others);
-    double all = (double)pass.ns * 1e-9, head = (double)pass.head_ns * 1e-9, for_experts = (double)experts.wait_ns * 1e-9;
-    double for_trunk = (double)trunk.wait_ns * 1e-9, arithmetic = others - (double)pass.head_ops_ns * 1e-9;
-    double waits = for_experts + for_trunk, rest = all - arithmetic - attention - head - waits;
-    size_t at = (size_t)snprintf(text, size, "%llu passes of %llu rows took %.6f s: ", (unsigned long long)pass.passes,
-                                 (unsigned long long)pass.rows, all);
-    if (at < size && engine->be->is_device)
-        at += (size_t)snprintf(text + at, size - at, "computing %.6f", all - waits);
-    else if (at < size)
-        at += (size_t)snprintf(text + at, size - at, "arithmetic %.6f, attention %.6f, head %.6f, other %.6f", arithmetic, attention, head,
-                               rest > 0 ? rest : 0);
-    if (at < size)
-        at += (size_t)snprintf(text + at, size - at, ", waiting for experts %.6f, waiting for the trunk %.6f", for_experts, for_trunk);
+    ops_of(engine->be, &s.attention, &others);
+    s.all = (double)s.pass.ns * 1e-9;
+    s.head = (double)s.pass.head_ns * 1e-9;
+    s.for_experts = (double)experts.wait_ns * 1e-9;
+    s.for_trunk = (double)trunk.wait_ns * 1e-9;
+    s.arithmetic = others - (double)s.pass.head_ops_ns * 1e-9;
+    s.other = fmax(s.all - s.arithmetic - s.attention - s.head - s.for_experts - s.for_trunk, 0);
+    if (engine->be->is_device) {
+        s.arithmetic = s.all - s.for_experts - s.for_trunk;
+        s.attention = s.head = s.other = 0;
+    }
     /* Readers of both share the drives, whose time is counted once. */
-    uint64_t drive_ns = experts.io.drive_ns > trunk.io.drive_ns ? experts.io.drive_ns : trunk.io.drive_ns;
-    double read = (double)(experts.io.bytes + experts.io.guess_bytes + trunk.bytes), busy = (double)drive_ns * 1e-9;
-    if (at < size && experts.wanted)
-        at += (size_t)snprintf(text + at, size - at, "; hit rate %.1f %%", 100.0 * (double)experts.hits / (double)experts.wanted);
+    s.busy = (double)(experts.io.drive_ns > trunk.io.drive_ns ? experts.io.drive_ns : trunk.io.drive_ns) * 1e-9;
+    s.bytes = experts.io.bytes + experts.io.guess_bytes + trunk.bytes;
+    s.wanted = experts.wanted;
+    s.hits = experts.hits;
+    return s;
+}
+
+static size_t print_shares(k3_engine *engine, char *text, size_t size, int reset)
+{
+    k3_shares s = shares_of(engine, reset);
+    if (!s.pass.passes)
+        return 0;
+    size_t at = (size_t)snprintf(text, size, "%llu passes of %llu rows took %.6f s: ", (unsigned long long)s.pass.passes,
+                                 (unsigned long long)s.pass.rows, s.all);
+    if (at < size && engine->be->is_device)
+        at += (size_t)snprintf(text + at, size - at, "computing %.6f", s.arithmetic);
+    else if (at < size)
+        at += (size_t)snprintf(text + at, size - at, "arithmetic %.6f, attention %.6f, head %.6f, other %.6f", s.arithmetic, s.attention,
+                               s.head, s.other);
     if (at < size)
-        at += (size_t)snprintf(text + at, size - at, "; %.6f GB from disk in %.6f s of a busy drive", read * 1e-9, busy);
-    double ceiling = at < size && busy > 0 ? ceiling_of(engine) : 0;
+        at += (size_t)snprintf(text + at, size - at, ", waiting for experts %.6f, waiting for the trunk %.6f", s.for_experts, s.for_trunk);
+    if (at < size && s.wanted)
+        at += (size_t)snprintf(text + at, size - at, "; hit rate %.1f %%", 100.0 * (double)s.hits / (double)s.wanted);
+    if (at < size)
+        at += (size_t)snprintf(text + at, size - at, "; %.6f GB from disk in %.6f s of a busy drive", (double)s.bytes * 1e-9, s.busy);
+    double ceiling = at < size && s.busy > 0 ? k3_engine_disk_rate(engine) : 0;
     if (ceiling > 0)
         at += (size_t)snprintf(text + at, size - at, ", %.1f %% of the %.3f GB/s that it gives to nothing but such reads",
-                               100.0 * read / busy / ceiling, ceiling * 1e-9);
+                               100.0 * (double)s.bytes / s.busy / ceiling, ceiling * 1e-9);
     return at < size ? at + (size_t)snprintf(text + at, size - at, "\n") : at;
 }
 
@@ -168,4 +179,50 @@ void k3_engine_stats(k3_engine *engine, char *text, size_t size, int reset)
     at = print_drives(engine, text, at, size);
     at = at < size ? at : size;
     k3_experts_report(engine->experts, text + at, size - at, reset);
+}
+
+/* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
+
+static void say_json_ops(k3_printer *p, k3_backend *be, int *n_said, int reset)
+{
+    k3_op_stat stats[64];
+    int n = be->stats(be, stats, 64, reset);
+    for (int i = 0; i < n && i < 64; i++) {
+        if (!stats[i].calls)
+            continue;
+        k3_say(p, "%s{\"backend\": ", (*n_said)++ ? ", " : "");
+        k3_say_string(p, be->name);
+        k3_say(p, ", \"name\": \"%s\", \"calls\": %llu, \"seconds\": %.9f, \"bytes\": %llu}", stats[i].name,
+               (unsigned long long)stats[i].calls, (double)stats[i].nanoseconds * 1e-9, (unsigned long long)stats[i].bytes);
+    }
+}
+
+char *k3_engine_stats_json(k3_engine *engine, int reset)
+{
+    typedef unsigned long long ull;
+    enum { SIZE = 1 << 16 };
+    int n = 0, i_main = 0, n_said = 0;
+    k3_printer p = {calloc(1, SIZE), 0, SIZE};
+    k3_shares s = {0};
+    char none[1];
+    if (!p.text)
+        return NULL;
+    if (engine->be)
+        s = shares_of(engine, reset);
+    k3_say(&p, "{\"passes\": %llu, \"rows\": %llu, \"seconds\": %.9f, ", (ull)s.pass.passes, (ull)s.pass.rows, s.all);
+    k3_say(&p, "\"parts\": {\"arithmetic\": %.9f, \"attention\": %.9f, \"head\": %.9f, \"other\": %.9f, ", s.arithmetic, s.attention,
+           s.head, s.other);
+    k3_say(&p, "\"waiting_for_experts\": %.9f, \"waiting_for_trunk\": %.9f}, ", s.for_experts, s.for_trunk);
+    k3_say(&p, "\"experts_wanted\": %llu, \"expert_hits\": %llu, \"disk_bytes\": %llu, \"disk_busy_seconds\": %.9f, \"operations\": [",
+           (ull)s.wanted, (ull)s.hits, (ull)s.bytes, s.busy);
+    if (engine->be) {
+        const k3_tier *tiers = k3_experts_tiers(engine->experts, &n, &i_main);
+        say_json_ops(&p, engine->be, &n_said, reset);
+        for (int i = 0; i < n; i++)
+            if (i != i_main)
+                say_json_ops(&p, tiers[i].be, &n_said, reset);
+        k3_experts_report(engine->experts, none, sizeof none, reset);
+    }
+    k3_say(&p, "]}");
+    return p.text;
 }

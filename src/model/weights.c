@@ -123,6 +123,7 @@ static k3_status put_vector(k3_loader *ld, k3_ref *out, const float *values, int
     if (!buf)
         return err ? err->status : K3_E_NOMEM;
     *out = (k3_ref){buf, 0};
+    ld->w->token_bytes += (uint64_t)n * 4;
     ld->w->be->memory->upload(ld->w->be, *out, values, (uint64_t)n * 4);
     return K3_OK;
 }
@@ -228,8 +229,10 @@ static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer
     int64_t rows = t->shape[0], cols = t->shape[1];
     *mat = (k3_mat){type_for(ld->trunk, care, t->dtype, (int)cols), (int)rows, (int)cols, {NULL, 0}, {NULL, 0}};
     uint64_t codes = k3_type_row_bytes(mat->type, (int)cols), scales = k3_type_scale_bytes(mat->type, (int)cols);
-    if (role != K3_R_EMBED)
+    if (role != K3_R_EMBED) {
         ld->w->token_bytes += (uint64_t)rows * (codes + scales);
+        ld->w->token_macs += (uint64_t)rows * (uint64_t)cols;
+    }
     if (ld->mode != K3_LOAD_NOW)
         return meet(ld, mat, t, s, err);
     if (!(mat->data.buf = new_buffer(ld, (uint64_t)rows, codes, t->name, err)))
@@ -392,7 +395,7 @@ static k3_status measure(k3_loader *ld, k3_trunk_sizes *out, k3_error *err)
     }
     out->always = ld->always;
     ld->n_parts = 0;
-    w->token_bytes = 0;
+    w->token_bytes = w->token_macs = 0;
     return K3_OK;
 }
 

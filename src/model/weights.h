@@ -49,6 +49,7 @@ typedef struct k3_weights {
     k3_layer *layers;
     uint64_t bytes;       /* held in memory */
     uint64_t token_bytes; /* trunk and head bytes that one decoded token reads */
+    uint64_t token_macs;  /* and the multiply-adds that it makes with them */
     k3_buf **buffers;
     int n_buffers, max_buffers;
     k3_late *late; /* what comes when it is wanted; NULL: all of it is in memory */

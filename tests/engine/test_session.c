@@ -1,5 +1,6 @@
 /* What k3.h promises of engines and sessions, on a tiny checkpoint written by the test. */
 #include "backend/backend.h"
+#include "backend/cpu/kernels.h"
 #include "k3.h"
 #include "support/leaks.h"
 #include "support/tiny_checkpoint.h"
@@ -658,7 +659,7 @@ static void the_engine_tells_what_it_holds(void **state)
     k3_engine_close(engine);
 }
 
-static void the_memory_rate_is_a_rate(void **state)
+static void ceilings_are_rates(void **state)
 {
     (void)state;
     double one = k3_cpu_memory_rate(1), all = k3_cpu_memory_rate(0);
@@ -667,8 +668,17 @@ static void the_memory_rate_is_a_rate(void **state)
     assert_true(k3_cpu_memory_rate(-1) == 0);
     k3_config config = {.backend = "cpu", .threads = 1};
     k3_engine *engine = open_engine(&config);
-    double of_engine = k3_memory_rate(engine);
-    assert_true(of_engine > 1e8 && of_engine < 1e13);
+    k3_ceilings c;
+    assert_int_equal(k3_engine_ceilings(&c, engine, NULL), K3_OK);
+    assert_true(c.memory_bytes_per_s > 1e8 && c.memory_bytes_per_s < 1e13);
+    k3_cpu_level level = K3_CPU_N_LEVELS - 1;
+    while (!k3_cpu_level_here(level))
+        level--;
+    if (level == K3_CPU_SCALAR)
+        assert_true(c.int8_macs_per_s <= 0 && c.f32_macs_per_s <= 0 && c.bf16_macs_per_s <= 0);
+    else
+        assert_true(c.int8_macs_per_s > 1e7 && c.f32_macs_per_s > 1e7 && (c.bf16_macs_per_s <= 0 || c.bf16_macs_per_s > 1e7));
+    assert_true(c.disk_bytes_per_s <= 0); /* nothing was read */
     k3_engine_close(engine);
 }
 
@@ -712,7 +722,7 @@ int main(void)
         cmocka_unit_test(not_a_number_in_the_trunk_is_named),
         cmocka_unit_test(opening_refuses_what_it_cannot_do),
         cmocka_unit_test(the_engine_tells_what_it_holds),
-        cmocka_unit_test(the_memory_rate_is_a_rate),
+        cmocka_unit_test(ceilings_are_rates),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,7 @@
+/* What the machine can do at most, for figures to stand beside. */
 #include "engine/engine.h"
 
+#include <math.h>
 #include <time.h>
 
 static double seconds(void)
@@ -37,12 +39,42 @@ static double copy_rate(k3_backend *be, uint64_t bytes)
     return best;
 }
 
-double k3_memory_rate(k3_engine *engine)
+double k3_machine_memory_rate(k3_engine *engine)
 {
-    if (!engine->be)
-        return 0;
     if (!engine->be->is_device)
         return k3_cpu_memory_rate(engine->config.threads);
     double rate = copy_rate(engine->be, (uint64_t)256 << 20);
     return rate > 0 ? rate : copy_rate(engine->be, (uint64_t)64 << 20);
+}
+
+double k3_engine_disk_rate(k3_engine *engine)
+{
+    const k3_drives *drives = &engine->planning->drives;
+    double bytes = 0, seconds = 0;
+    if (k3_machine_rates(engine, NULL) != K3_OK)
+        return 0;
+    for (int d = 0; d < drives->n; d++) {
+        bytes += (double)engine->watched[d].bytes;
+        seconds = fmax(seconds, (double)engine->watched[d].bytes / drives->rates[d]);
+    }
+    return drives->n == 1 ? drives->rates[0] : seconds > 0 ? bytes / seconds : 0;
+}
+
+k3_status k3_engine_ceilings(k3_ceilings *out, k3_engine *engine, k3_error *err)
+{
+    uint64_t read = 0;
+    *out = (k3_ceilings){0};
+    K3_TRY(k3_machine_ready(engine, err));
+    out->memory_bytes_per_s = k3_machine_memory_rate(engine);
+    if (!engine->be->is_device) {
+        k3_cpu_peaks peaks = k3_cpu_peak(engine->config.threads);
+        out->int8_macs_per_s = peaks.int8;
+        out->bf16_macs_per_s = peaks.bf16;
+        out->f32_macs_per_s = peaks.f32;
+    }
+    for (int d = 0; d < engine->planning->drives.n; d++)
+        read += engine->watched[d].bytes;
+    if (read)
+        out->disk_bytes_per_s = k3_engine_disk_rate(engine);
+    return K3_OK;
 }
