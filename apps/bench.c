@@ -1,17 +1,58 @@
+/* `k3 bench`: what is measured. bench_report.c and bench_plot.c show it. */
+#include "bench.h"
+
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app.h"
-#include "buffer.h"
 #include "terminal.h"
 
-enum { DEFAULT_PROMPT = 512, DEFAULT_NEW = 64 };
+enum { DEFAULT_NEW = 32 };
 
-typedef struct figures {
-    double *prefill, *decode; /* [n_repeats] seconds */
-    double first_prefill;     /* seconds of the warming run: pages touched for the first time */
-} figures;
+typedef struct bench_list {
+    size_t n[BENCH_MAX_LIST], size;
+} bench_list;
+
+typedef struct bench {
+    const app_options *options;
+    k3_engine *engine;
+    k3_session *session;
+    k3_sampler *sampler;
+    bench_list prompts, contexts;
+    size_t n_new, n_ids;
+    int32_t *ids;    /* [n_ids] */
+    double *seconds; /* [repeats] */
+    bench_report report;
+} bench;
+
+/* ---- figures of a token --------------------------------------------------------------------------------------------- */
+
+double bench_rate(const bench_row *row)
+{
+    return row->seconds > 0 ? (double)row->n / row->seconds : 0;
+}
+
+double bench_decode_bytes(const k3_info *info, double context)
+{
+    return (double)info->token_bytes + context * (double)info->context_bytes;
+}
+
+double bench_decode_macs(const k3_info *info, double context)
+{
+    return (double)info->token_macs + context * (double)info->context_macs;
+}
+
+/* Only the last row goes through the head; row i sees i + 1 cached ones. */
+double bench_prefill_macs(const k3_info *info, double n)
+{
+    double head = (double)info->vocab_size * (double)info->hidden_size;
+    return (double)info->token_macs - head + head / n + (double)info->context_macs * (n + 1) / 2;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------------- */
 
 static int rising(const void *a, const void *b)
 {
@@ -26,95 +67,87 @@ static double median(double *x, size_t n)
 }
 
 /* Ids that are the same in every run and spread over the vocabulary, so that experts are chosen as widely as by text. */
-static void make_prompt(int32_t *ids, size_t n, int vocab)
+static void make_ids(bench *b)
 {
-    uint32_t x = 1;
-    for (size_t i = 0; i < n; i++) {
+    uint32_t x = 1, vocab = (uint32_t)k3_engine_info(b->engine)->vocab_size;
+    for (size_t i = 0; i < b->n_ids; i++) {
         x = x * 1664525u + 1013904223u;
-        ids[i] = (int32_t)((x >> 8) % (uint32_t)vocab);
+        b->ids[i] = (int32_t)((x >> 8) % vocab);
     }
 }
 
-/* Time for each operation since the last call, on stderr; `what` NULL: forgets it. */
-static void print_operations(k3_engine *engine, const char *what, size_t n_tokens)
+static void print_operations(const bench *b, const bench_row *row)
 {
     enum { SIZE = 16384 };
     char *text = app_alloc(SIZE, 1);
-    k3_engine_stats(engine, text, SIZE, 1);
-    if (what)
-        fprintf(stderr, "%s of %zu tokens\n%s", what, n_tokens, text);
+    k3_engine_stats(b->engine, text, SIZE, 0);
+    if (row->is_decode)
+        fprintf(stderr, "decode of %zu x %zu tokens at context %zu%s\n%s", row->runs, row->n, row->context,
+                row->is_cold ? ", first run" : "", text);
+    else
+        fprintf(stderr, "prefill of %zu x %zu tokens%s\n%s", row->runs, row->n, row->is_cold ? ", first run" : "", text);
     free(text);
 }
 
-/* timed: NULL, or the engine whose operations are printed for each half. */
-static k3_status run_once(double *prefill, double *decode, k3_engine *timed, k3_session *session, k3_sampler *sampler,
-                          const int32_t *prompt, size_t n_prompt, size_t n_new, size_t vocab, k3_error *err)
+/* Prefill from nothing, or decode from where the session stands. */
+static k3_status run_once(bench *b, double *seconds, const bench_row *row, size_t run, k3_error *err)
 {
-    if (timed)
-        print_operations(timed, NULL, 0);
-    k3_status status = k3_session_rewind(session, 0, err);
+    k3_status status = K3_OK;
+    int32_t id = b->ids[0];
     double started = app_seconds();
-    if (status == K3_OK)
-        status = k3_session_append(session, prompt, n_prompt, err);
-    double prefilled = app_seconds();
-    app_progress_end();
-    if (timed && status == K3_OK)
-        print_operations(timed, "prefill", n_prompt);
-    int32_t id = 0;
-    if (status == K3_OK)
-        status = k3_sampler_pick(sampler, &id, k3_session_logits(session), vocab, err);
-    for (size_t i = 0; status == K3_OK && i < n_new; i++) {
-        status = k3_session_append_pick(session, sampler, &id, &id, 1, err);
-        if (status == K3_OK && app_interrupted()) {
+    if (!row->is_decode)
+        status = k3_session_append(b->session, b->ids, row->n, err);
+    for (size_t i = 0; row->is_decode && status == K3_OK && i < row->n; i++) {
+        status = k3_session_append_pick(b->session, b->sampler, &id, &id, 1, err);
+        if (status == K3_OK && app_progress(NULL, "decoding", run * row->n + i, row->runs * row->n)) {
             err->status = status = K3_E_CANCELLED;
             snprintf(err->text, sizeof err->text, "cancelled");
         }
     }
-    *prefill = prefilled - started;
-    *decode = app_seconds() - prefilled;
-    if (timed && status == K3_OK)
-        print_operations(timed, "decode", n_new);
+    *seconds = app_seconds() - started;
     return status;
 }
 
-static void print(k3_engine *engine, const figures *f, const app_options *o, size_t n_prompt, size_t n_new)
+/* Adds a row of `runs` runs. A warm decode has a mark where it begins; a cold one goes on from where the session stands. */
+static k3_status add_row(bench *b, bench_row row, k3_error *err)
 {
-    const k3_info *info = k3_engine_info(engine);
-    size_t n = (size_t)o->n_repeats;
-    double prefill = (double)n_prompt / median(f->prefill, n), decode = (double)n_new / median(f->decode, n);
-    double rate = k3_memory_rate(engine), moved = decode * (double)info->token_bytes;
-    app_buffer b = {0};
-    char line[512], ceiling[96] = "null, \"memory_share\": null"; /* a device without room for two blocks cannot be measured */
-    if (rate > 0)
-        snprintf(ceiling, sizeof ceiling, "%.0f, \"memory_share\": %.4f", rate, moved / rate);
-    if (o->json) {
-        app_buffer_text(&b, "{\"plan\": ");
-        app_buffer_json(&b, info->plan, strlen(info->plan));
-        snprintf(line, sizeof line,
-                 ", \"prompt_tokens\": %zu, \"new_tokens\": %zu, \"repeats\": %zu, \"prefill_tokens_per_s\": %.3f, "
-                 "\"first_prefill_tokens_per_s\": %.3f, \"decode_tokens_per_s\": %.3f, \"bytes_per_token\": %llu, "
-                 "\"decode_bytes_per_s\": %.0f, \"memory_bytes_per_s\": %s}\n",
-                 n_prompt, n_new, n, prefill, (double)n_prompt / f->first_prefill, decode, (unsigned long long)info->token_bytes, moved,
-                 ceiling);
-        app_buffer_text(&b, line);
-    } else {
-        snprintf(line, sizeof line,
-                 "prefill  %10.1f tokens/s   %zu tokens, median of %zu (first run %.1f)\n"
-                 "decode   %10.1f tokens/s   %zu tokens after them\n"
-                 "moved    %10.3f MB a token  %.2f GB/s\n"
-                 "memory   %10.2f GB/s        measured now; decode uses %.1f %% of it\n",
-                 prefill, n_prompt, n, (double)n_prompt / f->first_prefill, decode, n_new, (double)info->token_bytes * 1e-6, moved * 1e-9,
-                 rate * 1e-9, rate > 0 ? 100 * moved / rate : 0);
-        app_buffer_text(&b, line);
+    const k3_info *info = b->report.info;
+    k3_status status = K3_OK;
+    free(k3_engine_stats_json(b->engine, 1));
+    for (size_t i = 0; status == K3_OK && i < row.runs; i++) {
+        if (!row.is_cold)
+            status = k3_session_rewind(b->session, row.is_decode ? (int64_t)row.context : 0, err);
+        if (status == K3_OK)
+            status = run_once(b, &b->seconds[i], &row, i, err);
     }
-    app_write(b.text, b.n);
-    app_buffer_free(&b);
+    app_progress_end();
+    if (status != K3_OK)
+        return status;
+    row.seconds = median(b->seconds, row.runs);
+    double context = (double)row.context + 0.5 * (double)(row.n + 1);
+    row.bytes = row.is_decode ? bench_decode_bytes(info, context) : 0;
+    row.macs = row.is_decode ? bench_decode_macs(info, context) : bench_prefill_macs(info, (double)row.n);
+    if (b->options->stats)
+        print_operations(b, &row);
+    row.stats = k3_engine_stats_json(b->engine, 1);
+    if (!row.stats) {
+        err->status = K3_E_NOMEM;
+        snprintf(err->text, sizeof err->text, "bench: out of memory");
+        return K3_E_NOMEM;
+    }
+    size_t wrong;
+    app_json stats = app_json_whole(row.stats, strlen(row.stats), &wrong);
+    double busy = bench_number(stats, "disk_busy_seconds"), bytes = bench_number(stats, "disk_bytes");
+    row.disk_bytes = bytes / (double)row.runs;
+    row.disk_rate = busy > 0 ? bytes / busy : 0;
+    b->report.rows[b->report.n_rows++] = row;
+    return K3_OK;
 }
 
 /* Figures of which some are a device's and some the CPU's say nothing. */
-static k3_status check_one_machine(const k3_engine *engine, k3_error *err)
+static k3_status check_one_machine(const bench *b, k3_error *err)
 {
-    const char *notice = k3_engine_info(engine)->notice;
+    const char *notice = b->report.info->notice;
     if (!notice)
         return K3_OK;
     err->status = K3_E_DEVICE;
@@ -122,46 +155,208 @@ static k3_status check_one_machine(const k3_engine *engine, k3_error *err)
     return K3_E_DEVICE;
 }
 
-static int measure(k3_engine *engine, const app_options *o)
+/* ---- what to run -------------------------------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 4, 5))) static void leave_out(bench *b, const char *what, size_t n, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    b->report.left_out[b->report.n_left_out].what = what;
+    b->report.left_out[b->report.n_left_out].n = n;
+    vsnprintf(b->report.left_out[b->report.n_left_out++].why, sizeof b->report.left_out->why, format, args);
+    va_end(args);
+}
+
+/* Keeps what the model's context has room for, `more` tokens included. */
+static void keep_what_fits(bench *b, bench_list *list, const char *what, size_t more)
+{
+    size_t kept = 0, room = (size_t)b->report.info->context_length;
+    for (size_t i = 0; i < list->size; i++) {
+        if (list->n[i] + more <= room)
+            list->n[kept++] = list->n[i];
+        else if (more)
+            leave_out(b, what, list->n[i], "with %zu tokens decoded there it is more than the model's %zu", more, room);
+        else
+            leave_out(b, what, list->n[i], "the model's context is %zu", room);
+    }
+    list->size = kept;
+}
+
+static size_t largest(const bench_list *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->size; i++)
+        n = list->n[i] > n ? list->n[i] : n;
+    return n;
+}
+
+/* The time that the prompt of a context would take, by the multiply-adds of the longest prompt so far. */
+static double expected_seconds(const bench *b, size_t context)
+{
+    const bench_row *best = NULL;
+    for (size_t i = 0; i < b->report.n_rows; i++)
+        if (!b->report.rows[i].is_decode && (!best || b->report.rows[i].n >= best->n))
+            best = &b->report.rows[i];
+    if (!best || !context)
+        return 0;
+    return best->seconds * ((double)context * bench_prefill_macs(b->report.info, (double)context)) / ((double)best->n * best->macs);
+}
+
+static k3_status decode_at(bench *b, size_t context, k3_error *err)
+{
+    k3_status status = k3_session_rewind(b->session, 0, err);
+    if (status == K3_OK && context)
+        status = k3_session_append(b->session, b->ids, context, err);
+    if (status == K3_OK && context)
+        status = k3_session_mark(b->session, err);
+    app_progress_end();
+    if (status != K3_OK)
+        return status;
+    return add_row(b, (bench_row){.is_decode = 1, .context = context, .n = b->n_new, .runs = (size_t)b->options->n_repeats}, err);
+}
+
+/* The first run is the longest prompt and what follows it: a start as a user meets it. */
+static k3_status run_cold(bench *b, k3_error *err)
+{
+    size_t prompt = largest(&b->prompts), room = (size_t)b->report.info->context_length;
+    k3_status status = K3_OK;
+    if (prompt)
+        status = add_row(b, (bench_row){.is_cold = 1, .n = prompt, .runs = 1}, err);
+    if (status == K3_OK && prompt + b->n_new <= room)
+        status = add_row(b, (bench_row){.is_decode = 1, .is_cold = 1, .context = prompt, .n = b->n_new, .runs = 1}, err);
+    return status;
+}
+
+static k3_status run_all(bench *b, k3_error *err)
+{
+    long limit = b->options->limit;
+    k3_status status = run_cold(b, err);
+    for (size_t i = 0; status == K3_OK && i < b->prompts.size; i++)
+        status = add_row(b, (bench_row){.n = b->prompts.n[i], .runs = (size_t)b->options->n_repeats}, err);
+    for (size_t i = 0; status == K3_OK && i < b->contexts.size; i++) {
+        size_t context = b->contexts.n[i];
+        double seconds = expected_seconds(b, context);
+        if (seconds <= (double)limit)
+            status = decode_at(b, context, err);
+        else
+            leave_out(b, "context", context, "to get there takes about %.0f s, --limit is %ld", seconds, limit);
+        if (status == K3_E_NOMEM) {
+            leave_out(b, "context", context, "%.150s", err->text);
+            status = K3_OK;
+        }
+    }
+    if (status == K3_OK)
+        status = check_one_machine(b, err);
+    app_progress_end();
+    return status == K3_OK ? k3_engine_ceilings(&b->report.ceilings, b->engine, err) : status;
+}
+
+/* bf16 weights are multiplied in f32 where the CPU has nothing narrower for them. */
+static void choose_ceiling(bench_report *r)
+{
+    const k3_ceilings *c = &r->ceilings;
+    const char *type = r->info->products ? r->info->products : "";
+    if (strcmp(type, "bf16") == 0 && c->bf16_macs_per_s <= 0)
+        type = "f32";
+    r->macs_per_s = strcmp(type, "int8") == 0   ? c->int8_macs_per_s
+                    : strcmp(type, "bf16") == 0 ? c->bf16_macs_per_s
+                    : strcmp(type, "f32") == 0  ? c->f32_macs_per_s
+                                                : 0;
+    r->products = r->macs_per_s > 0 ? type : NULL;
+}
+
+/* ---- what comes of it ------------------------------------------------------------------------------------------------- */
+
+static int write_file(const char *path, const app_buffer *text)
+{
+    FILE *file = fopen(path, "wb");
+    int failed = !file || fwrite(text->text, 1, text->n, file) != text->n;
+    if (file)
+        failed |= fclose(file) != 0;
+    if (failed)
+        fprintf(stderr, "k3: %s: %s\n", path, strerror(errno));
+    return failed ? APP_FAILED : APP_OK;
+}
+
+static int show(bench *b)
+{
+    app_buffer text = {0};
+    int status = APP_OK;
+    choose_ceiling(&b->report);
+    if (b->options->json)
+        bench_json(&text, &b->report);
+    else
+        bench_text(&text, &b->report);
+    app_write(text.text, text.n);
+    app_buffer_clear(&text);
+    if (b->options->svg) {
+        bench_svg(&text, &b->report);
+        status = write_file(b->options->svg, &text);
+    }
+    app_buffer_free(&text);
+    return status;
+}
+
+static int measure(bench *b)
 {
     static const k3_sampling greedy = {.top_p = 1};
-    const k3_info *info = k3_engine_info(engine);
-    size_t n_prompt = o->n_prompt ? (size_t)o->n_prompt : DEFAULT_PROMPT, n_new = o->n > 0 ? (size_t)o->n : DEFAULT_NEW;
-    size_t n = (size_t)o->n_repeats;
-    k3_session *session = NULL;
-    k3_sampler *sampler = NULL;
     k3_error err = {0};
-    figures f = {.prefill = app_alloc(n, sizeof *f.prefill), .decode = app_alloc(n, sizeof *f.decode)};
-    int32_t *prompt = app_alloc(n_prompt, sizeof *prompt);
-    double unused;
-    make_prompt(prompt, n_prompt, info->vocab_size);
-    k3_status status = k3_session_open(&session, engine, &err);
+    b->report.info = k3_engine_info(b->engine);
+    b->report.model = b->options->model;
+    keep_what_fits(b, &b->prompts, "prompt", 0);
+    keep_what_fits(b, &b->contexts, "context", b->n_new);
+    size_t prompt = largest(&b->prompts), context = largest(&b->contexts);
+    b->n_ids = (prompt > context ? prompt : context) + 1;
+    b->ids = app_alloc(b->n_ids, sizeof *b->ids);
+    b->seconds = app_alloc((size_t)b->options->n_repeats, sizeof *b->seconds);
+    make_ids(b);
+    k3_status status = k3_session_open(&b->session, b->engine, &err);
     if (status == K3_OK)
-        status = k3_sampler_open(&sampler, &greedy, &err);
+        status = k3_sampler_open(&b->sampler, &greedy, &err);
     if (status == K3_OK)
-        status = run_once(&f.first_prefill, &unused, NULL, session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
-    for (size_t i = 0; status == K3_OK && i < n; i++)
-        status = run_once(&f.prefill[i], &f.decode[i], NULL, session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
-    if (status == K3_OK)
-        status = check_one_machine(engine, &err);
-    if (status == K3_OK)
-        print(engine, &f, o, n_prompt, n_new);
-    if (status == K3_OK && o->stats)
-        status = run_once(&unused, &unused, engine, session, sampler, prompt, n_prompt, n_new, (size_t)info->vocab_size, &err);
-    k3_sampler_close(sampler);
-    k3_session_close(session);
-    free(prompt);
-    free(f.prefill);
-    free(f.decode);
-    return status == K3_OK ? APP_OK : app_fail(&err);
+        status = run_all(b, &err);
+    int result = status == K3_OK ? show(b) : app_fail(&err);
+    k3_sampler_close(b->sampler);
+    k3_session_close(b->session);
+    for (size_t i = 0; i < b->report.n_rows; i++)
+        free(b->report.rows[i].stats);
+    free(b->ids);
+    free(b->seconds);
+    return result;
+}
+
+/* "0,4096": whole numbers from `low` on. */
+static int parse_list(bench_list *out, const char *option, const char *text, size_t low)
+{
+    enum { MOST = 1 << 24 };
+    for (const char *at = text;;) {
+        char *end;
+        errno = 0;
+        unsigned long long n = strtoull(at, &end, 10);
+        if (*at < '0' || *at > '9' || errno || n < low || n > MOST || (*end && *end != ',') || out->size == BENCH_MAX_LIST) {
+            fprintf(stderr, "k3 bench: %s %.60s: up to %d whole numbers from %zu to %d wanted, separated by commas\n", option, text,
+                    (int)BENCH_MAX_LIST, low, (int)MOST);
+            return APP_USAGE;
+        }
+        out->n[out->size++] = (size_t)n;
+        if (!*end)
+            return APP_OK;
+        at = end + 1;
+    }
 }
 
 int app_bench(const app_options *options)
 {
-    k3_engine *engine = NULL;
-    int status = app_open_engine(&engine, options);
+    bench *b = app_alloc(1, sizeof *b);
+    *b = (bench){.options = options, .n_new = options->n > 0 ? (size_t)options->n : DEFAULT_NEW};
+    int status = parse_list(&b->prompts, "--prompt", options->prompts ? options->prompts : "32,128,512", 1);
     if (status == APP_OK)
-        status = measure(engine, options);
-    app_close_engine(engine, options);
+        status = parse_list(&b->contexts, "--context", options->contexts ? options->contexts : "0,4096,32768", 0);
+    if (status == APP_OK)
+        status = app_open_engine(&b->engine, options);
+    if (status == APP_OK)
+        status = measure(b);
+    app_close_engine(b->engine, options);
+    free(b);
     return status;
 }

@@ -191,6 +191,7 @@ int app_options_parse(app_options *out, const app_verb *verb, int n, char **argu
                          .top_p = 0.95,
                          .seed = seed,
                          .n_repeats = 5,
+                         .limit = 120,
                          .revision = "main",
                          .jobs = 4,
                          .retries = 10,

@@ -22,7 +22,8 @@ typedef struct app_options {
     long threads, chunk_rows;
     int print_ids, stats, json, show_failures;
     const char *logits;
-    long n_prompt, n_repeats;
+    const char *prompts, *contexts, *svg; /* bench */
+    long n_repeats, limit;
     const char *out, *revision, *token_file; /* pull */
     long jobs, retries, timeout;
     const char *host, *api_key_file, *allow_hosts, *cors_origins, *aliases, *prefix_cache; /* serve */

@@ -84,11 +84,15 @@ static const app_option eval_output[] = {
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan and progress on stderr"},
 };
 static const app_option bench_options[] = {
-    {"--prompt", "N", APP_COUNT, AT(n_prompt), 1, 1e6, "512", "tokens of the prompt"},
-    {"-n", "N", APP_COUNT, AT(n), 1, 1e6, "64", "tokens decoded after it"},
-    {"--repeats", "N", APP_COUNT, AT(n_repeats), 1, 1000, "5", "runs; the medians are printed"},
-    {"--json", NULL, APP_FLAG, AT(json), 0, 0, NULL, "one JSON object on stdout"},
-    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "time for each operation, on stderr"},
+    {"--prompt", "LIST", APP_TEXT, AT(prompts), 0, 0, "32,128,512", "prefill of so many tokens each"},
+    {"--context", "LIST", APP_TEXT, AT(contexts), 0, 0, "0,4096,32768",
+     "decode after so many tokens each; what the model has no room for is left out"},
+    {"-n", "N", APP_COUNT, AT(n), 1, 1e6, "32", "tokens of a decode"},
+    {"--repeats", "N", APP_COUNT, AT(n_repeats), 1, 1000, "5", "runs of each; the medians are printed"},
+    {"--limit", "S", APP_COUNT, AT(limit), 0, 1e6, "120", "a context that takes longer to reach, in seconds, is left out"},
+    {"--json", NULL, APP_FLAG, AT(json), 0, 0, NULL, "one JSON object on stdout; docs/performance.md names its members"},
+    {"--svg", "FILE", APP_TEXT, AT(svg), 0, 0, NULL, "write a plot of prefill and decode, with their ceilings"},
+    {"--stats", NULL, APP_FLAG, AT(stats), 0, 0, NULL, "statistics of each row on stderr; a device times its operations only then"},
     {"--quiet", NULL, APP_FLAG, AT(quiet), 0, 0, NULL, "no plan and progress on stderr"},
 };
 
@@ -183,8 +187,9 @@ const app_verb app_verbs[] = {
      "the N tokens that\nhave one before them.",
      app_eval, eval_themes, COUNT(eval_themes), 1},
     {"bench", "MODEL [options]",
-     "measure speed\n\nPrefill and decode rates, weight bytes that one token reads, and the share of what this machine's memory can\n"
-     "deliver, measured in the same run.",
+     "measure speed\n\nPrefill over the length of a prompt and decode over the context, bytes and multiply-adds of a token, where the\n"
+     "time goes, and the share of what this machine's memory, arithmetic and disk can do, measured in the same run.\n"
+     "The first run, which reads from disk what it needs, stands apart.",
      app_bench, bench_themes, COUNT(bench_themes), 1},
     {"devices", "", "list what can compute: GPUs by number and name, and the CPU", app_devices, NULL, 0, 0},
     {"inspect", "MODEL", "say what is in a model folder, and check all of it", app_inspect, NULL, 0, 1},
