@@ -25,6 +25,7 @@ typedef struct bench {
     size_t n_new, n_ids;
     int32_t *ids;    /* [n_ids] */
     double *seconds; /* [repeats] */
+    FILE *plot;      /* or NULL */
     bench_report report;
 } bench;
 
@@ -267,21 +268,10 @@ static void choose_ceiling(bench_report *r)
 
 /* ---- what comes of it ------------------------------------------------------------------------------------------------- */
 
-static int write_file(const char *path, const app_buffer *text)
-{
-    FILE *file = fopen(path, "wb");
-    int failed = !file || fwrite(text->text, 1, text->n, file) != text->n;
-    if (file)
-        failed |= fclose(file) != 0;
-    if (failed)
-        fprintf(stderr, "k3: %s: %s\n", path, strerror(errno));
-    return failed ? APP_FAILED : APP_OK;
-}
-
 static int show(bench *b)
 {
     app_buffer text = {0};
-    int status = APP_OK;
+    int failed = 0;
     choose_ceiling(&b->report);
     if (b->options->json)
         bench_json(&text, &b->report);
@@ -289,12 +279,14 @@ static int show(bench *b)
         bench_text(&text, &b->report);
     app_write(text.text, text.n);
     app_buffer_clear(&text);
-    if (b->options->svg) {
+    if (b->plot) {
         bench_svg(&text, &b->report);
-        status = write_file(b->options->svg, &text);
+        failed = fwrite(text.text, 1, text.n, b->plot) != text.n || fflush(b->plot) != 0;
+        if (failed)
+            fprintf(stderr, "k3: %s: %s\n", b->options->svg, strerror(errno));
     }
     app_buffer_free(&text);
-    return status;
+    return failed ? APP_FAILED : APP_OK;
 }
 
 static int measure(bench *b)
@@ -352,11 +344,17 @@ int app_bench(const app_options *options)
     int status = parse_list(&b->prompts, "--prompt", options->prompts ? options->prompts : "32,128,512", 1);
     if (status == APP_OK)
         status = parse_list(&b->contexts, "--context", options->contexts ? options->contexts : "0,4096,32768", 0);
+    if (status == APP_OK && options->svg && !(b->plot = fopen(options->svg, "wb"))) {
+        fprintf(stderr, "k3: %s: %s\n", options->svg, strerror(errno));
+        status = APP_FAILED;
+    }
     if (status == APP_OK)
         status = app_open_engine(&b->engine, options);
     if (status == APP_OK)
         status = measure(b);
     app_close_engine(b->engine, options);
+    if (b->plot)
+        fclose(b->plot);
     free(b);
     return status;
 }

@@ -126,7 +126,7 @@ static void fit(panel *p)
         p->has_zero |= tokens <= 0;
         smallest = tokens > 0 && smallest <= 0 ? tokens : smallest;
         largest = tokens > largest ? tokens : largest;
-        most = fmax(most, bench_rate(&p->rows[i]));
+        most = fmax(most, fmax(bench_rate(&p->rows[i]), ceiling_at(p, tokens)));
         double disk = disk_ceiling_of(p, &p->rows[i]);
         most = disk < 4 * most ? fmax(most, disk) : most; /* one far away is left outside */
     }
@@ -176,18 +176,19 @@ static void draw_axes(app_buffer *out, const panel *p)
 
 static void draw_ceiling(app_buffer *out, const panel *p)
 {
-    enum { STEPS = 40 };
+    enum { STEPS = 40, WIDE = 190 };
     const bench_report *r = p->report;
-    double first = ceiling_at(p, p->has_zero ? 0 : p->low);
+    double first = ceiling_at(p, p->has_zero ? 0 : p->low), above = y_of(p, first); /* of the line where its label lies */
     if (first <= 0)
         return;
     say(out, "<path class=\"m\" d=\"M%.1f %.1fH%.1f", p->left, y_of(p, first), x_of(p, p->has_zero ? 0 : p->low));
     for (int i = 0; i <= STEPS; i++) {
-        double tokens = p->low * pow(p->high / p->low, (double)i / STEPS);
-        say(out, "L%.1f %.1f", x_of(p, tokens), y_of(p, ceiling_at(p, tokens)));
+        double tokens = p->low * pow(p->high / p->low, (double)i / STEPS), x = x_of(p, tokens), y = y_of(p, ceiling_at(p, tokens));
+        say(out, "L%.1f %.1f", x, y);
+        above = x < p->left + WIDE ? fmin(above, y) : above;
     }
     say(out, "H%.1f\"/>\n", p->left + PANEL);
-    say(out, "<text class=\"ml\" x=\"%.1f\" y=\"%.1f\">", p->left + 6, y_of(p, first) - 8);
+    say(out, "<text class=\"ml\" x=\"%.1f\" y=\"%.1f\">", p->left + 6, above - 8);
     if (p->is_decode)
         say(out, "memory, %s</text>\n", bench_scaled(r->ceilings.memory_bytes_per_s, "B/s").text);
     else
@@ -232,11 +233,16 @@ static void draw_label(app_buffer *out, const panel *p, size_t i)
     const bench_row *row = &p->rows[i];
     double x = x_of(p, tokens_of(row)), y = y_of(p, bench_rate(row)), rate = bench_rate(row);
     double share = p->is_decode ? bench_memory_share(p->report, row) : bench_arithmetic_share(p->report, row);
-    x = fmin(fmax(x, p->left + LABEL / 2.0), p->left + PANEL - LABEL / 2.0);
-    say(out, "<text class=\"v\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.*f", x, is_below(p, i) ? y + 20 : y - 10,
-        rate < 9.995  ? 2
-        : rate < 99.5 ? 1
-                      : 0,
+    int below = is_below(p, i), beside = below && y + 20 > BOTTOM - 4; /* there is no room below */
+    x = beside ? x - 10 : fmin(fmax(x, p->left + LABEL / 2.0), p->left + PANEL - LABEL / 2.0);
+    say(out, "<text class=\"v\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%.*f", x,
+        beside  ? y + 4
+        : below ? y + 20
+                : y - 11,
+        beside ? "end" : "middle",
+        rate < 9.995   ? 2
+        : rate < 99.95 ? 1
+                       : 0,
         rate);
     if (share > 0)
         say(out, "<tspan class=\"s\" dx=\"4\">%.*f%%</tspan>", share < 0.0995 ? 1 : 0, 100 * share);
@@ -251,9 +257,12 @@ static void draw_points(app_buffer *out, const panel *p)
             say(out, "%s%.1f %.1f", n++ ? "L" : "<path class=\"l\" d=\"M", x_of(p, tokens_of(&p->rows[i])),
                 y_of(p, bench_rate(&p->rows[i])));
     app_buffer_text(out, n ? "\"/>\n" : "");
-    for (size_t i = 0; i < p->n; i++)
-        say(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\"/>\n", p->rows[i].is_cold ? "c" : "d",
-            x_of(p, tokens_of(&p->rows[i])), y_of(p, bench_rate(&p->rows[i])));
+    /* A first run is a ring, which shows around a dot. */
+    for (int is_cold = 1; is_cold >= 0; is_cold--)
+        for (size_t i = 0; i < p->n; i++)
+            if (p->rows[i].is_cold == is_cold)
+                say(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", is_cold ? "c" : "d", x_of(p, tokens_of(&p->rows[i])),
+                    y_of(p, bench_rate(&p->rows[i])), is_cold ? "6.5" : "4.5");
     /* One label a place; where points are dense, some have none. */
     double last[2] = {-1e9, -1e9};
     for (size_t i = 0; i < p->n; i++) {
@@ -305,7 +314,7 @@ static void draw_legend(app_buffer *out, const bench_report *r)
 {
     int y = HEIGHT - 22;
     say(out, "<circle class=\"d\" cx=\"34\" cy=\"%d\" r=\"4.5\"/><text class=\"s\" x=\"46\" y=\"%d\">median</text>\n", y - 4, y);
-    say(out, "<circle class=\"c\" cx=\"114\" cy=\"%d\" r=\"4.5\"/><text class=\"s\" x=\"126\" y=\"%d\">first run</text>\n", y - 4, y);
+    say(out, "<circle class=\"c\" cx=\"114\" cy=\"%d\" r=\"6\"/><text class=\"s\" x=\"126\" y=\"%d\">first run</text>\n", y - 4, y);
     say(out, "<path class=\"m\" d=\"M200 %dh28\"/><text class=\"s\" x=\"236\" y=\"%d\">ceiling, measured in the same run</text>\n", y - 4,
         y);
     say(out, "<text class=\"s\" x=\"%d\" y=\"%d\" text-anchor=\"end\">a token: %s of weights, %s multiply-adds</text>\n", WIDTH - 28, y,

@@ -350,29 +350,6 @@ static void a_text_is_tokenized_and_scored(void **state)
     process_free(&r);
 }
 
-/* ---- bench ------------------------------------------------------------------------------------------------------------- */
-
-static void bench_prints_rates_bytes_and_the_share_of_the_ceiling(void **state)
-{
-    (void)state;
-    process_result r = RUN("bench", TINY, "--json", "--prompt", "32", "-n", "8", "--repeats", "2");
-    double prefill, decode, bytes, moved, memory, share;
-    const char *at = strstr(r.out, "\"prefill_tokens_per_s\"");
-    assert_int_equal(r.status, 0);
-    assert_non_null(at);
-    assert_int_equal(sscanf(at,
-                            "\"prefill_tokens_per_s\": %lf, \"first_prefill_tokens_per_s\": %*f, \"decode_tokens_per_s\": %lf, "
-                            "\"bytes_per_token\": %lf, \"decode_bytes_per_s\": %lf, \"memory_bytes_per_s\": %lf, \"memory_share\": %lf}",
-                            &prefill, &decode, &bytes, &moved, &memory, &share),
-                     6);
-    assert_true(prefill > 0 && decode > 0 && bytes > 100000 && memory > 1e8);
-    assert_true(fabs(moved - decode * bytes) < 0.01 * moved && fabs(share - moved / memory) < 0.01);
-    process_free(&r);
-    r = RUN("bench", TINY, "--prompt", "32", "-n", "8", "--repeats", "1");
-    assert_non_null(strstr(r.out, "MB a token"));
-    process_free(&r);
-}
-
 static int make_folder(void **state)
 {
     *state = chatty_folder();
@@ -407,7 +384,6 @@ int main(void)
         cmocka_unit_test(lists_of_ids_are_scored_one_by_one),
         cmocka_unit_test(logits_that_cannot_be_written_are_an_error_that_names_the_file),
         cmocka_unit_test(a_text_is_tokenized_and_scored),
-        cmocka_unit_test(bench_prints_rates_bytes_and_the_share_of_the_ceiling),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -78,6 +78,7 @@ static void any_room_is_enough(k3_engine *engine)
     }
 }
 
+/* Case I11: where the time went is told in parts that sum to it, with the hit rate. */
 static void the_parts_of_the_time_sum_to_the_total(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void the_plan_is_what_opening_does(void **state)
         assert_true(disk > 0);
         assert_float_equal(number_of(json, "tokens_per_s"), 1000 / disk, 1e-3);
         double token = (double)k3_engine_info(engine)->token_bytes;
-        assert_float_equal(number_of(json, "memory_bytes_per_token"), token, 0.05 * token);
+        assert_float_equal(number_of(json, "memory_bytes_per_token"), token, 0);
         k3_engine_close(engine);
     }
 }

@@ -108,6 +108,11 @@ int k3_cpu_level_here(k3_cpu_level level);
 /* The table of a level that is here. exact: every sum runs in double, as in the scalar kernels; the level's own kernels serve where the
  * bytes are (products, attention), the scalar ones elsewhere. */
 void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact);
+/* The fastest multiply-adds of a level that is here; NULL: it has no instructions for them. */
+typedef struct k3_cpu_peak_kernels {
+    k3_peak_fn *int8, *bf16, *f32;
+} k3_cpu_peak_kernels;
+k3_cpu_peak_kernels k3_cpu_peak_kernels_get(k3_cpu_level level);
 
 size_t k3_kda_chunk_scratch(int D);
 

@@ -5,24 +5,37 @@
 
 #include <stdatomic.h>
 
-enum { PIECES_A_THREAD = 16, TRIES = 5, PIECE_NS = 1000000 };
+enum { PIECES_A_THREAD = 8, TRIES = 5, PIECE_NS = 1000000 };
 
-/* What levels have instructions for; scalar kernels are what the compiler makes of them, which has no ceiling of its own. */
-typedef struct peak_kernels {
-    k3_peak_fn *int8, *bf16, *f32;
-} peak_kernels;
-
-static const peak_kernels peaks[K3_CPU_N_LEVELS] = {
+/* Scalar kernels are what the compiler makes of them, which has no ceiling of its own. */
+k3_cpu_peak_kernels k3_cpu_peak_kernels_get(k3_cpu_level level)
+{
+    k3_cpu_peak_kernels k = {NULL, NULL, NULL};
 #if K3_HAVE_AVX2
-    [K3_CPU_AVX2] = {.int8 = k3_peak_int8_avx2, .f32 = k3_peak_f32_avx2},
+    if (level >= K3_CPU_AVX2 && level < K3_CPU_NEON) {
+        k.int8 = k3_peak_int8_avx2;
+        k.f32 = k3_peak_f32_avx2;
+    }
 #endif
 #if K3_HAVE_AVX512
-    [K3_CPU_AVX512] = {.int8 = k3_peak_int8_avx512, .f32 = k3_peak_f32_avx512},
+    if (level >= K3_CPU_AVX512 && level < K3_CPU_NEON) {
+        k.f32 = k3_peak_f32_avx512;
+        if (__builtin_cpu_supports("avx512vnni"))
+            k.int8 = k3_peak_int8_avx512;
+    }
+#endif
+#if K3_HAVE_AVX512BF16
+    if (level >= K3_CPU_AVX512 && level < K3_CPU_NEON && __builtin_cpu_supports("avx512bf16"))
+        k.bf16 = k3_peak_bf16_avx512bf16;
 #endif
 #if K3_HAVE_NEON
-    [K3_CPU_NEON] = {.int8 = k3_peak_int8_neon, .f32 = k3_peak_f32_neon},
+    if (level == K3_CPU_NEON) {
+        k.int8 = k3_peak_int8_neon;
+        k.f32 = k3_peak_f32_neon;
+    }
 #endif
-};
+    return k;
+}
 
 typedef struct peak_args {
     k3_peak_fn *peak;
@@ -65,30 +78,15 @@ static double rate_of(k3_pool *pool, k3_peak_fn *peak)
     return best;
 }
 
-/* Of the best level here, with what only some of its CPUs have. */
-static peak_kernels kernels_here(void)
-{
-    int level = K3_CPU_N_LEVELS - 1;
-    while (!k3_cpu_level_here((k3_cpu_level)level))
-        level--;
-    peak_kernels k = peaks[level];
-#if K3_HAVE_AVX512 && K3_HAVE_AVX2
-    if (level == K3_CPU_AVX512 && !__builtin_cpu_supports("avx512vnni"))
-        k.int8 = k3_peak_int8_avx2;
-#endif
-#if K3_HAVE_AVX512BF16
-    if (level == K3_CPU_AVX512 && __builtin_cpu_supports("avx512bf16"))
-        k.bf16 = k3_peak_bf16_avx512bf16;
-#endif
-    return k;
-}
-
 k3_cpu_peaks k3_cpu_peak(int threads)
 {
     k3_pool *pool;
-    peak_kernels k = kernels_here();
+    int level = K3_CPU_N_LEVELS - 1;
     if (k3_pool_open(&pool, threads, NULL) != K3_OK)
         return (k3_cpu_peaks){0};
+    while (!k3_cpu_level_here((k3_cpu_level)level))
+        level--;
+    k3_cpu_peak_kernels k = k3_cpu_peak_kernels_get((k3_cpu_level)level);
     k3_cpu_peaks out = {rate_of(pool, k.int8), rate_of(pool, k.bf16), rate_of(pool, k.f32)};
     k3_pool_close(pool);
     return out;
