@@ -155,7 +155,7 @@ K3_DECLARE_EXACT(avx2)
 K3_DECLARE_EXACT(avx512)
 K3_DECLARE_EXACT(neon)
 k3_peak_fn k3_peak_int8_avx2, k3_peak_f32_avx2, k3_peak_int8_avx512, k3_peak_f32_avx512, k3_peak_int8_neon, k3_peak_f32_neon;
-k3_peak_fn k3_peak_bf16_avx512bf16;
+k3_peak_fn k3_peak_bf16_avx512bf16, k3_peak_int8_amx, k3_peak_bf16_amx;
 
 /* Scalar at every level: the chunked recurrence is the specification of other backends, and memory alone bounds the addition. */
 k3_kda_chunk_fn k3_kda_chunk_scalar;

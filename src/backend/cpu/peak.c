@@ -28,6 +28,12 @@ k3_cpu_peak_kernels k3_cpu_peak_kernels_get(k3_cpu_level level)
     if (level >= K3_CPU_AVX512 && level < K3_CPU_NEON && __builtin_cpu_supports("avx512bf16"))
         k.bf16 = k3_peak_bf16_avx512bf16;
 #endif
+#if K3_HAVE_AMX
+    if (level == K3_CPU_AMX) {
+        k.int8 = k3_peak_int8_amx;
+        k.bf16 = k3_peak_bf16_amx;
+    }
+#endif
 #if K3_HAVE_NEON
     if (level == K3_CPU_NEON) {
         k.int8 = k3_peak_int8_neon;
