@@ -61,10 +61,10 @@ static void parts_sum_to_the_total(const k3_json *row, int passes)
         sum += number(parts, part->key);
     for (const k3_json *op = ops->first; op; op = op->next)
         of_ops += number(op, "seconds");
+    assert_true(number(parts, "arithmetic") > 0 && number(parts, "attention") > 0 && number(parts, "head") > 0);
     of_ops += number(parts, "waiting_for_experts") + number(parts, "waiting_for_trunk");
     if (fabs(sum - seconds) > 0.05 * seconds || of_ops > 1.05 * seconds || of_ops < 0.5 * seconds)
         fail_msg("parts %f, operations and waits %f, in all %f s", sum, of_ops, seconds);
-    assert_true(number(row, "seconds") * number(row, "runs") > 0.5 * seconds || number(row, "runs") > 1);
 }
 
 /* Memory that is busy with other work when it is measured gives a share above 1, and so does a model that lies in the cache. */
