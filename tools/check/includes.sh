@@ -33,7 +33,7 @@ FNR == 1 {
     is_c = FILENAME ~ /\.(c|h|m)$/
 }
 { last_line = FNR }
-FILENAME == "include/k3.h" && FNR == 241 { bad("the public header has at most 240 lines") }
+FILENAME == "include/k3.h" && FNR == 261 { bad("the public header has at most 260 lines") }
 !is_c { next }
 /^[ \t]*#[ \t]*include/ {
     if (/\.(c|inc)[">]/) bad("a .c or .inc file is never included")
