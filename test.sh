@@ -91,7 +91,7 @@ leave_out='no test'
 has_aarch64=no
 if [ -d .venv/aarch64 ] && command -v qemu-aarch64 >/dev/null; then
     has_aarch64=yes
-    beside aarch64 test_simd test_ops test_vec_math test_decode test_services
+    beside aarch64 test_simd test_kernel_fuzz test_ops test_vec_math test_decode test_services
 fi
 # Threads meet in the pool, in the passes of an engine, and in groups of a kernel.
 suite tsan test_pool test_session test_metal_barriers

@@ -12,7 +12,7 @@ void k3_gate_rmsnorm_scalar(float *y, const float *o, const float *w, const floa
             square += (double)o[i * D + d] * o[i * D + d];
         double inverse = 1 / sqrt(square / D + (double)eps);
         for (int d = 0; d < D; d++)
-            y[i * D + d] = (float)(w[d] * o[i * D + d] * inverse / (1 + exp(-(double)gate[i * D + d])));
+            y[i * D + d] = (float)((double)w[d] * o[i * D + d] * inverse / (1 + exp(-(double)gate[i * D + d])));
     }
 }
 
