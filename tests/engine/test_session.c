@@ -81,32 +81,37 @@ static int has_level(const char *level)
     return 1;
 }
 
+/* Threads beyond the machine's cores, too: 1, 2, 3, 8 and 16 on two cores give the same logits, and so the same tokens. */
 static void bits_do_not_depend_on_chunks_threads_or_calls(void **state)
 {
     (void)state;
-    /* A sanitizer looks at kernels in test_ops; here it sees threads meet, which they do alike at every level. */
+    static const struct {
+        int threads, chunk;
+    } ways[] = {{1, 1}, {1, 7}, {1, 64}, {2, 1}, {2, 7}, {2, 64}, {3, 1}, {3, 7}, {3, 64}, {8, 64}, {16, 64}};
+    /* A sanitizer looks at kernels in test_ops; here it sees threads meet, which they do alike at every level, exact or not. */
     for (size_t l = is_sanitized() && has_level(levels[1]); l < sizeof levels / sizeof *levels; l++) {
         if (!has_level(levels[l]))
             continue;
-        for (int exact = 0; exact <= 1; exact++) {
+        for (int exact = 0; exact <= !is_sanitized(); exact++) {
             size_t whole[] = {N}, split[] = {1, 7, 1, 20, 16};
             k3_config plain = {.backend = levels[l], .exact = exact, .threads = 1};
             k3_engine *engine = open_engine(&plain);
             float *want = score(engine, whole, 1);
             k3_engine_close(engine);
-            for (int threads = 1; threads <= 3; threads++)
-                for (int chunk = 1; chunk <= 64; chunk = chunk == 1 ? 7 : chunk == 7 ? 64 : 65) {
-                    k3_config config = {.backend = levels[l], .exact = exact, .threads = threads, .chunk_rows = chunk};
-                    engine = open_engine(&config);
-                    for (int is_split = 0; is_split <= 1; is_split++) {
-                        float *got = score(engine, is_split ? split : whole, is_split ? 5 : 1);
-                        assert_memory_equal(got, want, sizeof(float) * N * V);
-                        free(got);
-                    }
-                    k3_engine_close(engine);
+            for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+                k3_config config = {.backend = levels[l], .exact = exact, .threads = ways[i].threads, .chunk_rows = ways[i].chunk};
+                engine = open_engine(&config);
+                for (int is_split = 0; is_split <= 1; is_split++) {
+                    float *got = score(engine, is_split ? split : whole, is_split ? 5 : 1);
+                    assert_memory_equal(got, want, sizeof(float) * N * V);
+                    free(got);
                 }
+                k3_engine_close(engine);
+            }
             free(want);
         }
+        if (is_sanitized())
+            break;
     }
 }
 
@@ -662,9 +667,9 @@ static void the_engine_tells_what_it_holds(void **state)
 static void ceilings_are_rates(void **state)
 {
     (void)state;
-    double one = k3_cpu_memory_rate(1), all = k3_cpu_memory_rate(0);
-    assert_true(one > 1e8 && one < 1e13);
-    assert_true(all > 1e8 && all < 1e13);
+    /* Each reading is a gigabyte, many times over: one of them does for a sanitizer. */
+    for (int threads = 0; threads <= 1 && !is_sanitized(); threads++)
+        assert_in_range((uint64_t)k3_cpu_memory_rate(threads), 100000000, 10000000000000);
     assert_true(k3_cpu_memory_rate(-1) == 0);
     k3_config config = {.backend = "cpu", .threads = 1};
     k3_engine *engine = open_engine(&config);
