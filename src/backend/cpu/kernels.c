@@ -104,6 +104,13 @@ void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact)
     if (level == K3_CPU_AVX512 && !__builtin_cpu_supports("avx512vnni"))
         k->matmul_q8 = k3_matmul_q8_avx2; /* the same bits */
 #endif
+#if K3_HAVE_AVX512 && K3_HAVE_AVX512BF16
+    if (level == K3_CPU_AVX512 && !exact && __builtin_cpu_supports("avx512bf16")) {
+        k->attend_pack = k3_attend_pack_avx512bf16;
+        k->attend_round = k3_attend_round_avx512bf16;
+        k->attend_row = k3_attend_row_avx512bf16;
+    }
+#endif
     if (!exact)
         return;
     k->matmul_q8 = NULL;

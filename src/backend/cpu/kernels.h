@@ -37,8 +37,20 @@ typedef struct k3_kda_head {
     int64_t row_stride, beta_stride;
 } k3_kda_head;
 
-/* Largest width of a short convolution, largest number of AttnRes sources, rows of a KDA chunk, cache rows of one step of attention. */
-enum { K3_MAX_CONV = 8, K3_MAX_SOURCES = 32, K3_CHUNK = 64, K3_ATTEND_ROWS = 64 };
+/* Largest width of a short convolution, largest number of AttnRes sources, rows of a KDA chunk, cache rows of one step of attention; of one
+ * tile where cache rows are packed. */
+enum { K3_MAX_CONV = 8, K3_MAX_SOURCES = 32, K3_CHUNK = 64, K3_ATTEND_ROWS = 64, K3_ATTEND_TILE = 128 };
+
+/* One row's heads against n <= K3_ATTEND_TILE packed cache rows, the first of the tile. */
+typedef struct k3_attend_row {
+    float *context;        /* [n_heads, k3_attend_stride(kv)]: sums of values so far, not yet divided; not read if is_first */
+    float *max;            /* [n_heads] largest score so far, -INFINITY at the start */
+    double *sum;           /* [n_heads] of the weights so far */
+    const uint16_t *query; /* bf16 [n_heads, width rounded up to 2] */
+    const void *tile;
+    int n_heads, n, kv, width, is_first;
+    float scale;
+} k3_attend_row;
 
 /* out [cols] = the row's weights, scales applied. */
 typedef void k3_decode_fn(float *out, const void *codes, const void *scale, k3_type type, int cols);
@@ -55,6 +67,11 @@ typedef void k3_mix_fn(float *y, int64_t y_stride, const float *keep, const floa
 /* One step of the running softmax over n <= K3_ATTEND_ROWS scores: p = exp(scale p - max'), *sum = *sum keep + sum(p), where max' is the
  * larger of *max and the new scores; returns keep = exp(*max - max'). *max = -INFINITY at the start. */
 typedef float k3_softmax_fn(float *p, int n, float scale, float *max, double *sum);
+/* Packs n <= K3_ATTEND_TILE cache rows [width] bf16 into k3_attend_tile_bytes(kv, width), aligned to 64. */
+typedef void k3_attend_pack_fn(void *tile, const uint16_t *cache, int n, int kv, int width);
+/* To bf16, to nearest even. */
+typedef void k3_attend_round_fn(uint16_t *to, const float *from, int n);
+typedef void k3_attend_row_fn(const k3_attend_row *row);
 typedef void k3_attnres_fn(float *y, const float *const *src, int n_src, const float *s, int C, float eps, int64_t first, int64_t last);
 typedef void k3_rmsnorm_fn(float *y, const float *x, const float *w, int C, int64_t y_stride, int64_t x_stride, float eps, int64_t first,
                            int64_t last);
@@ -85,6 +102,9 @@ typedef struct k3_cpu_kernels {
     k3_matmul_q8_fn *matmul_q8; /* NULL in exact mode */
     k3_mix_fn *mix_f32, *mix_bf16;
     k3_softmax_fn *softmax;
+    k3_attend_pack_fn *attend_pack; /* NULL, with the two after it, where products of bf16 are no faster or the mode is exact */
+    k3_attend_round_fn *attend_round;
+    k3_attend_row_fn *attend_row;
     k3_attnres_fn *attnres_mix;
     k3_rmsnorm_fn *rmsnorm;
     k3_shortconv_fn *shortconv;
@@ -115,6 +135,17 @@ typedef struct k3_cpu_peak_kernels {
 k3_cpu_peak_kernels k3_cpu_peak_kernels_get(k3_cpu_level level);
 
 size_t k3_kda_chunk_scratch(int D);
+
+/* Floats from one head's context to the next, and bytes of a tile: keys as pairs of channels, values as pairs of rows. */
+static inline int k3_attend_stride(int kv)
+{
+    return (kv + 63) / 64 * 64;
+}
+
+static inline size_t k3_attend_tile_bytes(int kv, int width)
+{
+    return 4 * (size_t)K3_ATTEND_TILE * (size_t)((width + 1) / 2) + 2 * (size_t)K3_ATTEND_TILE * (size_t)k3_attend_stride(kv);
+}
 
 /* Weights that are multiplied as integers. */
 static inline int k3_q8_takes(k3_type type, int cols)
@@ -156,6 +187,11 @@ K3_DECLARE_EXACT(avx512)
 K3_DECLARE_EXACT(neon)
 k3_peak_fn k3_peak_int8_avx2, k3_peak_f32_avx2, k3_peak_int8_avx512, k3_peak_f32_avx512, k3_peak_int8_neon, k3_peak_f32_neon;
 k3_peak_fn k3_peak_bf16_avx512bf16, k3_peak_int8_amx, k3_peak_bf16_amx;
+
+/* What a processor of the level avx512 may have beside. */
+k3_attend_pack_fn k3_attend_pack_avx512bf16;
+k3_attend_round_fn k3_attend_round_avx512bf16;
+k3_attend_row_fn k3_attend_row_avx512bf16;
 
 /* Scalar at every level: the chunked recurrence is the specification of other backends, and memory alone bounds the addition. */
 k3_kda_chunk_fn k3_kda_chunk_scalar;

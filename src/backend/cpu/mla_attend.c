@@ -56,8 +56,8 @@ float k3_softmax_scalar(float *p, int n, float scale, float *max, double *sum)
 
 /* ---- the op ------------------------------------------------------------------------------------------- */
 
-/* Rows that share one pass over the cache (or one decoding of kv_b), and heads that share it. */
-enum { TILE = 16, GROUP = 16 };
+/* Rows that share one pass over the cache (or one decoding of kv_b), and heads that share it; fewer where the cache is not packed. */
+enum { TILE = 16, GROUP = 24, UNPACKED_GROUP = 16 };
 
 /* Up to TILE consecutive rows of one run. */
 typedef struct attend_tile {
@@ -73,35 +73,54 @@ typedef struct attend_args {
     const k3_mla_dims *dims;
     float scale;
     int T, tiles, group;
+    int is_packed;               /* the level multiplies pairs of bf16, and the cache is that */
+    int query_stride, kv_stride; /* from one head to the next: elements of query, floats of context */
     const attend_tile *tile;
-    float *query, *context; /* [T, H, kv + rope], [T, H, kv] */
-    float *key;             /* [threads, nope, kv]: a head's decoded Wk */
+    float *query, *context; /* [T, H, query_stride] f32 or, if packed, bf16; [T, H, kv_stride] */
+    size_t thread_bytes;
+    char *of_thread; /* [threads, thread_bytes]: a head's decoded Wk and queries of a tile, or packed rows of the cache */
 } attend_args;
 
-/* Item i is head i % H of rows i / H * TILE ..: query = (Wk^T qn, qr). Wk is decoded once for all rows of the item. */
+/* A head's Wk^T qn for n rows of q; y [n, kv]. Wk is decoded once. */
+static void absorb(const attend_args *a, float *y, int64_t y_stride, const float *q, int64_t q_stride, int n, int h, float *key)
+{
+    const k3_mla_dims *d = a->dims;
+    int kv = d->kv_lora;
+    const unsigned char *codes = a->kv_b.codes + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.row_bytes;
+    const unsigned char *scale = a->kv_b.scale + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.scale_bytes;
+    if (a->kv_b.type == K3_BF16) {
+        a->cpu->k.mix_bf16(y, y_stride, NULL, q, q_stride, codes, kv, n, d->nope, kv);
+        return;
+    }
+    for (int r = 0; r < d->nope; r++)
+        a->cpu->k.decode(key + (int64_t)r * kv, codes + (size_t)r * a->kv_b.row_bytes, scale + (size_t)r * a->kv_b.scale_bytes,
+                         a->kv_b.type, kv);
+    a->cpu->k.mix_f32(y, y_stride, NULL, q, q_stride, key, kv, n, d->nope, kv);
+}
+
+/* Item i is head i % H of rows i / H * TILE ..: query = (Wk^T qn, qr). */
 static void absorb_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const attend_args *a = arg;
     const k3_mla_dims *d = a->dims;
     int kv = d->kv_lora, width = kv + d->rope;
-    int64_t q_stride = (int64_t)d->heads * (d->nope + d->rope), query_stride = (int64_t)d->heads * width;
+    int64_t q_stride = (int64_t)d->heads * (d->nope + d->rope), query_stride = (int64_t)d->heads * a->query_stride;
+    float *key = (float *)(void *)(a->of_thread + (size_t)thread * a->thread_bytes), *some = key + (int64_t)d->nope * kv;
     for (int64_t i = first; i < last; i++) {
         int h = (int)(i % d->heads), t0 = (int)(i / d->heads) * TILE, n = a->T - t0 < TILE ? a->T - t0 : TILE;
         const float *q = a->q + t0 * q_stride + (int64_t)h * (d->nope + d->rope);
-        float *query = a->query + t0 * query_stride + (int64_t)h * width;
-        const unsigned char *codes = a->kv_b.codes + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.row_bytes;
-        const unsigned char *scale = a->kv_b.scale + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.scale_bytes;
-        if (a->kv_b.type == K3_BF16) {
-            a->cpu->k.mix_bf16(query, query_stride, NULL, q, q_stride, codes, kv, n, d->nope, kv);
-        } else {
-            float *key = a->key + (int64_t)thread * d->nope * kv;
-            for (int r = 0; r < d->nope; r++)
-                a->cpu->k.decode(key + (int64_t)r * kv, codes + (size_t)r * a->kv_b.row_bytes, scale + (size_t)r * a->kv_b.scale_bytes,
-                                 a->kv_b.type, kv);
-            a->cpu->k.mix_f32(query, query_stride, NULL, q, q_stride, key, kv, n, d->nope, kv);
-        }
+        int64_t at = t0 * query_stride + (int64_t)h * a->query_stride;
+        float *y = a->is_packed ? some : a->query + at;
+        int64_t y_stride = a->is_packed ? width : query_stride;
+        absorb(a, y, y_stride, q, q_stride, n, h, key);
         for (int t = 0; t < n; t++)
-            memcpy(query + t * query_stride + kv, q + t * q_stride + d->nope, (size_t)d->rope * sizeof *q);
+            memcpy(y + t * y_stride + kv, q + t * q_stride + d->nope, (size_t)d->rope * sizeof *q);
+        for (int t = 0; t < n && a->is_packed; t++) {
+            uint16_t *to = (uint16_t *)(void *)a->query + at + t * query_stride;
+            a->cpu->k.attend_round(to, y + t * y_stride, width);
+            if (width % 2)
+                to[width] = 0;
+        }
     }
 }
 
@@ -111,6 +130,12 @@ typedef struct attend_state {
     double sum[TILE][GROUP];
 } attend_state;
 
+/* Rows of the cache from `base` on. */
+static const unsigned char *cache_at(const k3_run *run, const k3_mla_dims *d, int64_t base)
+{
+    return (const unsigned char *)k3_host(run->state) + (size_t)base * k3_type_row_bytes(d->cache, d->kv_lora + d->rope);
+}
+
 /* Row t of the tile meets n cache rows from `base` on, for n_heads heads from h0 on. */
 static void attend_rows(const attend_args *a, attend_state *state, const attend_tile *tile, int t, int h0, int n_heads, int64_t base, int n)
 {
@@ -118,47 +143,80 @@ static void attend_rows(const attend_args *a, attend_state *state, const attend_
     int kv = d->kv_lora, width = kv + d->rope;
     int64_t row = tile->run->row + tile->first + t;
     k3_cpu_mat cache = {d->cache, width, k3_type_row_bytes(d->cache, width), 0, NULL, NULL};
-    cache.codes = cache.scale = (const unsigned char *)k3_host(tile->run->state) + (size_t)base * cache.row_bytes;
-    float scores[GROUP][K3_ATTEND_ROWS], keep[GROUP], *y[GROUP];
-    const float *x[GROUP];
+    cache.codes = cache.scale = cache_at(tile->run, d, base);
+    float scores[UNPACKED_GROUP][K3_ATTEND_ROWS], keep[UNPACKED_GROUP], *y[UNPACKED_GROUP];
+    const float *x[UNPACKED_GROUP];
     for (int g = 0; g < n_heads; g++) {
-        x[g] = a->query + (row * d->heads + h0 + g) * width;
+        x[g] = a->query + (row * d->heads + h0 + g) * a->query_stride;
         y[g] = scores[g];
     }
     a->cpu->k.matmul(y, x, n_heads, &cache, 0, n);
     for (int g = 0; g < n_heads; g++)
         keep[g] = a->cpu->k.softmax(scores[g], n, a->scale, &state->max[t][g], &state->sum[t][g]);
     k3_mix_fn *sum_rows = d->cache == K3_BF16 ? a->cpu->k.mix_bf16 : a->cpu->k.mix_f32;
-    sum_rows(a->context + (row * d->heads + h0) * kv, kv, base ? keep : NULL, scores[0], K3_ATTEND_ROWS, cache.codes, width, n_heads, n,
-             kv);
+    sum_rows(a->context + (row * d->heads + h0) * a->kv_stride, a->kv_stride, base ? keep : NULL, scores[0], K3_ATTEND_ROWS, cache.codes,
+             width, n_heads, n, kv);
 }
 
-/* Item i is head group i % groups of tile i / groups: one pass over the tile's cache. */
+/* The same with packed cache rows. */
+static void attend_packed(const attend_args *a, attend_state *state, const attend_tile *tile, int t, int h0, int n_heads, int64_t base,
+                          int n, const void *rows)
+{
+    const k3_mla_dims *d = a->dims;
+    int64_t at = (tile->run->row + tile->first + t) * (int64_t)d->heads + h0;
+    k3_attend_row row = {a->context + at * a->kv_stride,
+                         state->max[t],
+                         state->sum[t],
+                         (const uint16_t *)(const void *)a->query + at * a->query_stride,
+                         rows,
+                         n_heads,
+                         n,
+                         d->kv_lora,
+                         d->kv_lora + d->rope,
+                         base == 0,
+                         a->scale};
+    a->cpu->k.attend_row(&row);
+}
+
+/* All rows of the tile, n_heads heads from h0 on: one pass over the tile's cache. */
+static void attend_pass(const attend_args *a, attend_state *state, const attend_tile *tile, int h0, int n_heads, void *rows)
+{
+    int64_t pos = tile->run->pos + tile->first, end = pos + tile->n;
+    int step = a->is_packed ? K3_ATTEND_TILE : K3_ATTEND_ROWS, width = a->dims->kv_lora + a->dims->rope;
+    for (int64_t base = 0; base < end; base += step) {
+        if (a->is_packed)
+            a->cpu->k.attend_pack(rows, (const uint16_t *)(const void *)cache_at(tile->run, a->dims, base),
+                                  end - base < step ? (int)(end - base) : step, a->dims->kv_lora, width);
+        for (int t = 0; t < tile->n; t++) {
+            int64_t left = pos + t + 1 - base;
+            int n = left < step ? (int)left : step;
+            if (n > 0 && a->is_packed)
+                attend_packed(a, state, tile, t, h0, n_heads, base, n, rows);
+            else if (n > 0)
+                attend_rows(a, state, tile, t, h0, n_heads, base, n);
+        }
+    }
+}
+
+/* Item i is head group i % groups of tile i / groups. */
 static void attend_task(void *arg, int64_t first, int64_t last, int thread)
 {
-    (void)thread;
     const attend_args *a = arg;
     const k3_mla_dims *d = a->dims;
     int groups = (d->heads + a->group - 1) / a->group;
     for (int64_t i = first; i < last; i++) {
         const attend_tile *tile = &a->tile[i / groups];
         int h0 = (int)(i % groups) * a->group, n_heads = d->heads - h0 < a->group ? d->heads - h0 : a->group;
-        int64_t pos = tile->run->pos + tile->first;
         attend_state state;
         for (int t = 0; t < tile->n; t++)
             for (int g = 0; g < n_heads; g++) {
                 state.max[t][g] = -INFINITY;
                 state.sum[t][g] = 0;
             }
-        for (int64_t base = 0; base < pos + tile->n; base += K3_ATTEND_ROWS)
-            for (int t = 0; t < tile->n; t++) {
-                int64_t n = pos + t + 1 - base;
-                if (n > 0)
-                    attend_rows(a, &state, tile, t, h0, n_heads, base, n < K3_ATTEND_ROWS ? (int)n : K3_ATTEND_ROWS);
-            }
+        attend_pass(a, &state, tile, h0, n_heads, a->of_thread + (size_t)thread * a->thread_bytes);
         for (int t = 0; t < tile->n; t++)
             for (int g = 0; g < n_heads; g++) {
-                float *context = a->context + ((tile->run->row + tile->first + t) * (int64_t)d->heads + h0 + g) * d->kv_lora;
+                float *context = a->context + ((tile->run->row + tile->first + t) * (int64_t)d->heads + h0 + g) * a->kv_stride;
                 float inverse = (float)(1 / state.sum[t][g]);
                 for (int c = 0; c < d->kv_lora; c++)
                     context[c] *= inverse;
@@ -181,11 +239,42 @@ static void value_task(void *arg, int64_t first, int64_t last, int thread)
         const float *x[TILE];
         float *y[TILE];
         for (int t = 0; t < n; t++) {
-            x[t] = a->context + ((int64_t)(t0 + t) * d->heads + h) * d->kv_lora;
+            x[t] = a->context + ((int64_t)(t0 + t) * d->heads + h) * a->kv_stride;
             y[t] = a->o + ((int64_t)(t0 + t) * d->heads + h) * d->v;
         }
         a->cpu->k.matmul(y, x, n, &value, 0, d->v);
     }
+}
+
+/* Scratch of the call and its tiles; 0 if there is no memory. */
+static int lay_out(k3_cpu *cpu, attend_args *a, const k3_run *runs, int n_runs)
+{
+    const k3_mla_dims *d = a->dims;
+    int width = d->kv_lora + d->rope;
+    a->query_stride = a->is_packed ? (width + 1) / 2 * 2 : width;
+    a->kv_stride = a->is_packed ? k3_attend_stride(d->kv_lora) : d->kv_lora;
+    size_t n = (size_t)a->T * (size_t)d->heads, tile_bytes = k3_round64((size_t)a->tiles * sizeof *a->tile);
+    size_t query_bytes = k3_round64(n * (size_t)a->query_stride * (a->is_packed ? sizeof(uint16_t) : sizeof(float)));
+    size_t context_bytes = k3_round64(n * (size_t)a->kv_stride * sizeof(float));
+    size_t absorb_bytes = ((size_t)d->nope * (size_t)d->kv_lora + (a->is_packed ? TILE * (size_t)width : 0)) * sizeof(float);
+    size_t rows_bytes = a->is_packed ? k3_attend_tile_bytes(d->kv_lora, width) : 0;
+    a->thread_bytes = k3_round64(absorb_bytes > rows_bytes ? absorb_bytes : rows_bytes);
+    char *at = k3_cpu_scratch(cpu, tile_bytes + query_bytes + context_bytes + (size_t)cpu->n_threads * a->thread_bytes);
+    if (!at)
+        return 0;
+    attend_tile *tile = (attend_tile *)(void *)at;
+    a->tile = tile;
+    a->query = (float *)(void *)(at + tile_bytes);
+    a->context = (float *)(void *)(at + tile_bytes + query_bytes);
+    a->of_thread = at + tile_bytes + query_bytes + context_bytes;
+    for (int i = 0; i < n_runs; i++)
+        for (int first = 0; first < runs[i].n; first += TILE)
+            *tile++ = (attend_tile){&runs[i], first, runs[i].n - first < TILE ? runs[i].n - first : TILE};
+    /* As many heads a pass as leave one for every thread, two where there are many. */
+    int most = a->is_packed ? GROUP : UNPACKED_GROUP;
+    int64_t passes = (int64_t)cpu->n_threads * (a->tiles > 1 ? 2 : 1), group = ((int64_t)d->heads * a->tiles + passes - 1) / passes;
+    a->group = group < 1 ? 1 : group > most ? most : (int)group;
+    return 1;
 }
 
 /* Checks the call and lays out its scratch; 0 if it is refused. */
@@ -209,25 +298,8 @@ static int prepare(k3_cpu *cpu, attend_args *a, const k3_mat *kv_b, const k3_run
         rows = runs[i].row + runs[i].n > rows ? runs[i].row + runs[i].n : rows;
     }
     a->T = rows;
-    size_t n = (size_t)rows * (size_t)d->heads, kv = (size_t)d->kv_lora;
-    size_t tile_bytes = k3_round64((size_t)a->tiles * sizeof *a->tile),
-           query_bytes = k3_round64(n * (kv + (size_t)d->rope) * sizeof(float));
-    size_t context_bytes = k3_round64(n * kv * sizeof(float)), key_bytes = (size_t)cpu->n_threads * (size_t)d->nope * kv * sizeof(float);
-    char *at = k3_cpu_scratch(cpu, tile_bytes + query_bytes + context_bytes + key_bytes);
-    if (!at)
-        return 0;
-    attend_tile *tile = (attend_tile *)(void *)at;
-    a->tile = tile;
-    a->query = (float *)(void *)(at + tile_bytes);
-    a->context = (float *)(void *)(at + tile_bytes + query_bytes);
-    a->key = (float *)(void *)(at + tile_bytes + query_bytes + context_bytes);
-    for (int i = 0; i < n_runs; i++)
-        for (int first = 0; first < runs[i].n; first += TILE)
-            *tile++ = (attend_tile){&runs[i], first, runs[i].n - first < TILE ? runs[i].n - first : TILE};
-    /* As many heads a pass as still leave two passes a thread. */
-    int group = (int)((int64_t)d->heads * a->tiles / (2 * (int64_t)cpu->n_threads));
-    a->group = group < 1 ? 1 : group > GROUP ? GROUP : group;
-    return 1;
+    a->is_packed = cpu->k.attend_row && d->cache == K3_BF16;
+    return lay_out(cpu, a, runs, n_runs);
 }
 
 void k3_cpu_mla_attend(k3_backend *be, k3_ref o, k3_ref q, const k3_mat *kv_b, const k3_run *runs, int n_runs, const k3_mla_dims *dims,

@@ -1,45 +1,57 @@
 /* shortconv on vectors of channels; include after a vec header and vec_math.h. */
 #include "backend/cpu/kernels.h"
 
-/* tap[j] holds w[c, j] for the vector's channels; w points to the first of them, `left` channels exist. */
-static void load_taps(vf *tap, const float *w, int width, int left)
+#include <string.h>
+
+/* Channels that go through the rows together: rows of them, and their taps, stay in the first-level cache. */
+enum { SIDE = 256 };
+
+/* tap[j][i] = w[i, j] for n channels. */
+static void load_taps(float (*tap)[SIDE], const float *w, int width, int n)
 {
     for (int j = 0; j < width; j++) {
-        float some[VF_LANES] = {0};
-        for (int i = 0; left < VF_LANES && i < left; i++)
-            some[i] = w[i * width + j];
-        tap[j] = left < VF_LANES ? vf_load(some) : vf_load_strided(w + j, width);
+        int i = 0;
+        for (; i + VF_LANES <= n; i += VF_LANES)
+            vf_store(&tap[j][i], vf_load_strided(w + (int64_t)i * width + j, width));
+        for (; i < n; i++)
+            tap[j][i] = w[(int64_t)i * width + j];
     }
 }
 
-static inline __attribute__((always_inline)) void channels(float *y, const float *u, const float *w, float *window, int n, int C,
-                                                           const int width, int first, int last)
+/* A row of inputs, counted from the first of the run; those before it are in the window. */
+static inline const float *input(const float *u, const float *window, int64_t t, int C, int width)
 {
-    for (int c = first; c < last; c += VF_LANES) {
-        int left = last - c;
-        vf tap[K3_MAX_CONV], past[K3_MAX_CONV];
-        load_taps(tap, w + (int64_t)c * width, width, left);
-        for (int j = 0; j < width - 1; j++)
-            past[j] = vf_load_upto(window + (int64_t)j * C + c, left);
-        for (int64_t t = 0; t < n; t++) {
-            past[width - 1] = vf_load_upto(u + t * C + c, left);
+    return t < 0 ? window + (width - 1 + t) * C : u + t * C;
+}
+
+static inline __attribute__((always_inline)) void channels(float *y, const float *u, const float *w, float *window, int n, int C,
+                                                           const int width, int first, int count)
+{
+    float tap[K3_MAX_CONV][SIDE];
+    const float *from[K3_MAX_CONV];
+    load_taps(tap, w + (int64_t)first * width, width, count);
+    for (int64_t t = 0; t < n; t++) {
+        for (int j = 0; j < width; j++)
+            from[j] = input(u, window, t - width + 1 + j, C, width) + first;
+        for (int c = 0; c < count; c += VF_LANES) {
             vf sum = vf_zero();
             for (int j = 0; j < width; j++)
-                sum = vf_fma(tap[j], past[j], sum);
-            vf_store_upto(y + t * C + c, vf_mul(sum, vf_sigmoid(sum)), left);
-            for (int j = 0; j < width - 1; j++)
-                past[j] = past[j + 1];
+                sum = vf_fma(vf_load_upto(&tap[j][c], count - c), vf_load_upto(from[j] + c, count - c), sum);
+            vf_store_upto(y + t * C + first + c, vf_mul(sum, vf_sigmoid(sum)), count - c);
         }
-        for (int j = 0; j < width - 1; j++)
-            vf_store_upto(window + (int64_t)j * C + c, past[j], left);
     }
+    for (int j = 0; j < width - 1; j++)
+        memmove(window + (int64_t)j * C + first, input(u, window, n - width + 1 + j, C, width) + first, (size_t)count * sizeof *window);
 }
 
 /* K3's width is compiled with its loops unrolled; the order of a sum is that of every width. */
 void K3_KERNEL(shortconv)(float *y, const float *u, const float *w, float *window, int n, int C, int width, int first, int last)
 {
-    if (width == 4)
-        channels(y, u, w, window, n, C, 4, first, last);
-    else
-        channels(y, u, w, window, n, C, width, first, last);
+    for (int c = first; c < last; c += SIDE) {
+        int count = last - c < SIDE ? last - c : SIDE;
+        if (width == 4)
+            channels(y, u, w, window, n, C, 4, c, count);
+        else
+            channels(y, u, w, window, n, C, width, c, count);
+    }
 }
