@@ -5,7 +5,8 @@
 
 static const app_option engine_options[] = {
     {"--backend", "NAME", APP_TEXT, AT(backend), 0, 0, "auto",
-     "what computes: cpu, cpu:LEVEL with scalar, avx2, avx512, neon; vulkan or metal, vulkan:DEVICE or metal:DEVICE with a number or a "
+     "what computes: cpu, cpu:LEVEL with scalar, avx2, avx512, avx512bf16, amx, neon; vulkan or metal, vulkan:DEVICE or metal:DEVICE with "
+     "a number or a "
      "part of a "
      "name from `k3 devices`. auto: a GPU that is no software, else the CPU"},
     {"--threads", "N", APP_COUNT, AT(threads), 0, 4096, "0", "threads that compute; 0: one for each core this process may use"},

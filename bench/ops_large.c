@@ -50,7 +50,7 @@ k3_mat bench_head_mat(bench *b, double *bytes)
         b->be->memory->copy(b->be, (k3_ref){buf, at}, bench_take(b, POOL_CODES, n), n);
     }
     *bytes += (double)all + 4.0 * rows;
-    return (k3_mat){K3_INT8, rows, cols, {buf, 0}, bench_take(b, POOL_F32, 4 * (uint64_t)rows)};
+    return (k3_mat){K3_INT8, rows, cols, {buf, 0}, bench_take(b, POOL_F32, 4 * (uint64_t)rows), 0};
 }
 
 static void head(bench *b)

@@ -11,7 +11,10 @@ set(K3_PROBE_avx512 "#include <immintrin.h>
 int main(void) { __m512i a = _mm512_dpbusd_epi32(_mm512_set1_epi8(1), _mm512_set1_epi8(2), _mm512_set1_epi8(3)); return (int)_mm512_reduce_add_epi32(a); }")
 set(K3_ISA_avx512bf16 "${K3_ISA_avx512};-mavx512bf16")
 set(K3_PROBE_avx512bf16 "#include <immintrin.h>
-int main(void) { __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(1), _mm512_set1_ps(2)); return (int)_mm512_reduce_add_ps(_mm512_dpbf16_ps(_mm512_set1_ps(0), a, a)); }")
+int main(void) { __m512 a = _mm512_set1_ps(1); __m512bh b = _mm512_cvtne2ps_pbh(a, a); return (int)_mm512_reduce_add_ps(_mm512_dpbf16_ps(a, b, b)); }")
+set(K3_ISA_amx "${K3_ISA_avx512bf16};-mamx-tile;-mamx-int8;-mamx-bf16")
+set(K3_PROBE_amx "#include <immintrin.h>
+int main(void) { _tile_zero(0); _tile_dpbssd(0, 1, 2); _tile_dpbf16ps(0, 1, 2); _tile_release(); return 0; }")
 set(K3_ISA_neon "-march=armv8.2-a+dotprod")
 set(K3_PROBE_neon "#include <arm_neon.h>
 int main(void) { return vgetq_lane_s32(vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(1), vdupq_n_s8(2)), 0); }")
@@ -19,7 +22,7 @@ int main(void) { return vgetq_lane_s32(vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(1), 
 function(k3_add_kernels target)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(arch x86)
-    set(isas avx2 avx512 avx512bf16)
+    set(isas avx2 avx512 avx512bf16 amx)
   elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(arch arm)
     set(isas neon)

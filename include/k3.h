@@ -43,7 +43,7 @@ typedef struct k3_session k3_session;
 typedef int (*k3_progress)(void *user, const char *phase, uint64_t done, uint64_t total);
 
 typedef struct k3_config {
-    const char *backend;  /* "auto" (NULL: a GPU, else the CPU), "cpu[:scalar|avx2|avx512|neon]", "vulkan[:DEVICE]", "metal[:DEVICE]" */
+    const char *backend;  /* "auto" (NULL: a GPU, else the CPU), "cpu[:LEVEL]" (docs/backends.md), "vulkan[:DEVICE]", "metal[:DEVICE]" */
     const char *trunk;    /* "auto" (NULL), "bf16", "int8", "int4": precision of the trunk matrices */
     int exact;            /* bf16 trunk, f32 activations and caches: the reference arithmetic */
     int threads;          /* 0: the cores this process may use */

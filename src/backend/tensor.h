@@ -38,6 +38,7 @@ typedef struct k3_mat {
     k3_type type;
     int rows, cols;
     k3_ref data, scale;
+    int rounds_x; /* bf16 weights: x may be rounded to bf16 before it is multiplied; 0: it stays f32 */
 } k3_mat;
 
 static inline k3_ref k3_at(k3_ref ref, uint64_t bytes)

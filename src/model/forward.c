@@ -247,7 +247,7 @@ static k3_status head(k3_forward *f, int n_blocks, k3_error *err)
     int C = f->hp->hidden;
     k3_mix(f, f->x, n_blocks, f->w->out_res);
     k3_norm(f, f->n, f->x, f->w->norm);
-    k3_mat rows = {K3_F32, f->T, C, f->n, {NULL, 0}};
+    k3_mat rows = {K3_F32, f->T, C, f->n, {NULL, 0}, 0};
     if (f->w->late && f->w->late->n_blocks)
         return head_late(f, &rows, err);
     for (int first = 0; first < pass->n_want; first += K3_LOGIT_ROWS) {

@@ -227,7 +227,9 @@ static k3_status load_matrix(k3_loader *ld, k3_mat *mat, k3_role role, int layer
     if (!t || t->rank != 2)
         return k3_fail(err, K3_E_NOT_FOUND, "layer %d: a matrix of role %d is missing", layer, (int)role);
     int64_t rows = t->shape[0], cols = t->shape[1];
-    *mat = (k3_mat){type_for(ld->trunk, care, t->dtype, (int)cols), (int)rows, (int)cols, {NULL, 0}, {NULL, 0}};
+    /* The head runs for few rows, where bytes decide and not sums: it keeps x as well. */
+    int rounds_x = care != K3_CARE_KEEP && role != K3_R_HEAD;
+    *mat = (k3_mat){type_for(ld->trunk, care, t->dtype, (int)cols), (int)rows, (int)cols, {NULL, 0}, {NULL, 0}, rounds_x};
     uint64_t codes = k3_type_row_bytes(mat->type, (int)cols), scales = k3_type_scale_bytes(mat->type, (int)cols);
     if (role != K3_R_EMBED) {
         ld->w->token_bytes += (uint64_t)rows * (codes + scales);

@@ -374,8 +374,12 @@ static k3_status view_expert(k3_experts *x, int layer, int id, k3_error *err)
     for (int i = 0; i < K3_EXPERT_MATRICES; i++) {
         const k3_tensor_info *w = k3_expert_tensor(x->ckpt, layer, id, 2 * i), *s = k3_expert_tensor(x->ckpt, layer, id, 2 * i + 1);
         k3_mat *mat = k3_expert_mat(&x->viewed[item_of(x, layer, id)], i);
-        *mat = (k3_mat){K3_MXFP4, (int)w->shape[0], (int)w->shape[1] * 2, k3_views_ref(&x->views[w->shard], w->offset),
-                        k3_views_ref(&x->views[s->shard], s->offset)};
+        *mat = (k3_mat){K3_MXFP4,
+                        (int)w->shape[0],
+                        (int)w->shape[1] * 2,
+                        k3_views_ref(&x->views[w->shard], w->offset),
+                        k3_views_ref(&x->views[s->shard], s->offset),
+                        0};
         K3_TRY(k3_expert_check_scales((const unsigned char *)x->maps[s->shard].at + s->offset, mat, layer, id, i, err));
     }
     return K3_OK;

@@ -22,7 +22,7 @@ static uint64_t lay_out(k3_expert *e, const k3_hparams *hp, k3_buf *buf, uint64_
     for (int i = 0; i < 3; i++) {
         int rows = i < 2 ? I : L, cols = i < 2 ? L : I;
         uint64_t codes = (uint64_t)rows * k3_type_row_bytes(K3_MXFP4, cols), scales = (uint64_t)rows * k3_type_scale_bytes(K3_MXFP4, cols);
-        *mats[i] = (k3_mat){K3_MXFP4, rows, cols, {buf, at}, {buf, at + aligned(codes)}};
+        *mats[i] = (k3_mat){K3_MXFP4, rows, cols, {buf, at}, {buf, at + aligned(codes)}, 0};
         at += aligned(codes) + aligned(scales);
     }
     return at - start;

@@ -202,7 +202,7 @@ static void lay_out(k3_stream *s, int slot, const k3_expert_part *parts)
         if (i % 2)
             mat->scale = (k3_ref){s->buf, at};
         else
-            *mat = (k3_mat){K3_MXFP4, (int)t->shape[0], (int)t->shape[1] * 2, {s->buf, at}, {NULL, 0}};
+            *mat = (k3_mat){K3_MXFP4, (int)t->shape[0], (int)t->shape[1] * 2, {s->buf, at}, {NULL, 0}, 0};
     }
 }
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const level_names[N_LEVELS] = {"scalar",     "avx2",   "avx512",       "neon",  "avx2+exact", "avx512+exact",
-                                           "neon+exact", "vulkan", "vulkan+exact", "metal", "metal+exact"};
+const char *const level_names[N_LEVELS] = {"scalar",       "avx2",       "avx512", "avx512bf16",   "amx",   "neon",       "avx2+exact",
+                                           "avx512+exact", "neon+exact", "vulkan", "vulkan+exact", "metal", "metal+exact"};
 
 k3_backend *open_level(const char *level, int threads)
 {
@@ -170,7 +170,7 @@ k3_mat random_mat(k3_backend *be, random_stream *r, k3_type type, int rows, int 
         scale[i] = (unsigned char)(118 + random_below(r, 8));
     for (size_t i = 0; type != K3_MXFP4 && i < n_scale; i += 4)
         memcpy(scale + i, &(float){0.01f + 0.02f * fabsf(random_float(r))}, 4);
-    k3_mat mat = {type, rows, cols, put_at(be, codes, n, at), {NULL, 0}};
+    k3_mat mat = {type, rows, cols, put_at(be, codes, n, at), {NULL, 0}, 0};
     if (n_scale)
         mat.scale = put_at(be, scale, n_scale, at);
     else

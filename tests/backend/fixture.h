@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 /* CPU levels, then devices. */
-enum { N_CPU_LEVELS = 7, N_LEVELS = 11 };
+enum { N_CPU_LEVELS = 9, N_LEVELS = 13 };
 extern const char *const level_names[N_LEVELS];
 
 /* A level, or a level with "+exact": its kernels of exact mode. "vulkan" is the best device, a software one if there is no other; "metal"

@@ -53,7 +53,7 @@ static k3_type type_named(const char *name)
 static k3_mat stored(k3_backend *be, const golden *g, const char *c, const char *tensor, int cols)
 {
     k3_type type = type_named(golden_text(g, c, "type"));
-    k3_mat mat = {type, dim(g, c, tensor, 0), cols, put(be, g, c, tensor), {NULL, 0}};
+    k3_mat mat = {type, dim(g, c, tensor, 0), cols, put(be, g, c, tensor), {NULL, 0}, 0};
     if (golden_maybe(g, c, "scale"))
         mat.scale = put(be, g, c, "scale");
     return mat;
@@ -240,7 +240,7 @@ static double run_mla_attend(k3_backend *be, const golden *g, const char *c, int
                         (int)golden_number(g, c, "v"),
                         (int)golden_number(g, c, "kv_lora"),
                         K3_F32};
-    k3_mat kv_b = {K3_F32, dim(g, c, "kv_b", 0), dim(g, c, "kv_b", 1), put(be, g, c, "kv_b"), {NULL, 0}};
+    k3_mat kv_b = {K3_F32, dim(g, c, "kv_b", 0), dim(g, c, "kv_b", 1), put(be, g, c, "kv_b"), {NULL, 0}, 0};
     k3_run run = {0, *T, (int64_t)golden_number(g, c, "pos0"), put(be, g, c, "cache")};
     k3_ref o = like(be, g, c, "o");
     be->ops->mla_attend(be, o, put(be, g, c, "q"), &kv_b, &run, 1, &dims, number(g, c, "scale"));
@@ -286,8 +286,12 @@ static k3_mat expert_mat(k3_backend *be, const golden *g, const char *c, const c
     snprintf(scale_name, sizeof scale_name, "%s_scale", name);
     const golden_tensor *codes = golden_get(g, c, name), *scale = golden_get(g, c, scale_name);
     size_t n = codes->n / (size_t)codes->shape[0], n_scale = scale->n / (size_t)scale->shape[0];
-    return (k3_mat){K3_MXFP4, (int)codes->shape[1], (int)codes->shape[2] * 2, put_bytes(be, (const char *)codes->data + (size_t)e * n, n),
-                    put_bytes(be, (const char *)scale->data + (size_t)e * n_scale, n_scale)};
+    return (k3_mat){K3_MXFP4,
+                    (int)codes->shape[1],
+                    (int)codes->shape[2] * 2,
+                    put_bytes(be, (const char *)codes->data + (size_t)e * n, n),
+                    put_bytes(be, (const char *)scale->data + (size_t)e * n_scale, n_scale),
+                    0};
 }
 
 static uint64_t address_of(k3_ref ref)

@@ -1,5 +1,7 @@
 #include "jobs.h"
 
+#include "base/bf16.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,11 +125,12 @@ static void run_rmsnorm(k3_backend *be, const job *j, const int *pieces, job_res
 }
 
 /* Two projections of one input. */
-static void run_matmul(k3_backend *be, const job *j, const int *pieces, job_result *out)
+static void multiply(k3_backend *be, const job *j, const int *pieces, job_result *out, k3_type type, float (*map)(float))
 {
     random_stream r = {j->seed};
-    k3_mat w[2] = {random_mat(be, &r, j->type, j->b, j->a, j->odd), random_mat(be, &r, j->type, 1 + j->b / 2, j->a, !j->odd)};
-    k3_ref x = input(be, j, &r, (size_t)(j->T * j->a), 1), y[2];
+    k3_mat w[2] = {random_mat(be, &r, type, j->b, j->a, j->odd), random_mat(be, &r, type, 1 + j->b / 2, j->a, !j->odd)};
+    k3_ref x = mapped(be, j, &r, (size_t)(j->T * j->a), 1, map), y[2];
+    w[0].rounds_x = w[1].rounds_x = map != NULL;
     for (int i = 0; i < 2; i++)
         y[i] = output(be, j, (size_t)(j->T * w[i].rows));
     for (piece p = {0}; next_piece(&p, j, &pieces);) {
@@ -136,6 +139,22 @@ static void run_matmul(k3_backend *be, const job *j, const int *pieces, job_resu
     }
     collect(be, out, y[0], (size_t)(j->T * w[0].rows));
     collect(be, out, y[1], (size_t)(j->T * w[1].rows));
+}
+
+static void run_matmul(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    multiply(be, j, pieces, out, j->type, NULL);
+}
+
+static float as_bf16(float x)
+{
+    return k3_bf16_value(k3_bf16_of(x));
+}
+
+/* bf16 weights that may see x rounded: x is bf16 already, so that rounding takes nothing away and only the sums differ. */
+static void run_matmul_bf16(k3_backend *be, const job *j, const int *pieces, job_result *out)
+{
+    multiply(be, j, pieces, out, K3_BF16, as_bf16);
 }
 
 static void run_shortconv(k3_backend *be, const job *j, const int *pieces, job_result *out)
@@ -374,6 +393,7 @@ const job_op job_ops[N_JOB_OPS] = {
     {"router_topk", run_router_topk, 1e-6, 0, 0},
     {"moe_experts", run_moe_experts, 1e-5, 0, 0},
     {"add", run_add, 0, 0, 0},
+    {"matmul_bf16", run_matmul_bf16, 2e-6, 0, 0},
 };
 
 double job_difference(const job_result *a, const job_result *b)

@@ -30,7 +30,7 @@ typedef struct job_op {
     int chunked;      /* calls of other lengths round differently on every backend */
 } job_op;
 
-enum { N_JOB_OPS = 16 };
+enum { N_JOB_OPS = 17 };
 extern const job_op job_ops[N_JOB_OPS];
 
 /* The largest difference, relative to the largest value of a; infinite where either has one that is not finite. */

@@ -6,7 +6,7 @@
 
 static void embed_rows(k3_backend *be, float *out, k3_type type, const void *codes, const void *scale, int rows, int cols)
 {
-    k3_mat table = {type, rows, cols, put_bytes(be, codes, (size_t)rows * k3_type_row_bytes(type, cols)), {NULL, 0}};
+    k3_mat table = {type, rows, cols, put_bytes(be, codes, (size_t)rows * k3_type_row_bytes(type, cols)), {NULL, 0}, 0};
     if (scale)
         table.scale = put_bytes(be, scale, (size_t)rows * k3_type_scale_bytes(type, cols));
     int32_t ids[256];
@@ -64,7 +64,7 @@ static void check_scales_of_products(k3_backend *be)
         memset(scale[b], b, 4);
     for (int t = 0; t < 4; t++)
         x[t][32 * t] = 127;
-    k3_mat w = {K3_MXFP4, 256, 128, put_bytes(be, codes, sizeof codes), put_bytes(be, scale, sizeof scale)};
+    k3_mat w = {K3_MXFP4, 256, 128, put_bytes(be, codes, sizeof codes), put_bytes(be, scale, sizeof scale), 0};
     k3_ref at = put_bytes(be, x, sizeof x), to = new_bytes(be, sizeof y);
     for (int together = 0; together < 2; together++) {
         memset(y, 0, sizeof y);

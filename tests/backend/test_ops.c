@@ -58,7 +58,7 @@ static double tolerance_of(k3_backend *be, const golden_op *op, const char *type
     enum { MOE_EXPERTS = 1 };
     static const char *const on_halves[] = {"matmul", [MOE_EXPERTS] = "moe_experts", "kda_chunk"};
     for (size_t i = 0; i < sizeof on_halves / sizeof *on_halves; i++)
-        if ((i == MOE_EXPERTS || T > 8) && strcmp(op->name, on_halves[i]) == 0 &&
+        if (be->is_device && (i == MOE_EXPERTS || T > 8) && strcmp(op->name, on_halves[i]) == 0 &&
             strstr(be->describe(be), i == MOE_EXPERTS ? "f16" : "f16 matrix"))
             return fmax(tolerance, half_tolerance);
     /* The CPU multiplies integer weights with x rounded to 8 bits, a scale for 32 columns. Where products cancel, that is most of the

@@ -1,6 +1,7 @@
 /* The two promises of a level: it agrees with the scalar kernels, and its bits depend on nothing but the inputs of a row. Random shapes,
  * odd places and all weight types; the seeds are fixed, so a failure repeats. */
 #include "backend/cpu/kernels.h"
+#include "base/bf16.h"
 #include "jobs.h"
 
 #include <math.h>
@@ -31,15 +32,31 @@ static job make_job(const job_op *op, int round, k3_type type)
     if (strncmp(op->name, "kda_", 4) == 0 && strcmp(op->name, "kda_gate"))
         j.a = 1 + j.a % 150;
     if (strcmp(op->name, "matmul") == 0 && round == 5)
-        j.T = 70; /* more rows than one tile of x holds */
+        j.T = 70; /* more rows than one tile of x holds, and more of the matrix than a block of tiles */
+    if (strcmp(op->name, "matmul") == 0 && round == 5)
+        j.b += 70;
+    if (strcmp(op->name, "matmul_bf16") == 0 && round % 4 == 3)
+        j.T += 40;
+    if (strcmp(op->name, "matmul_bf16") == 0 && round == 7) { /* beyond the blocks of the kernels, in every direction */
+        j.T = 530;
+        j.a = 1100;
+        j.b = 150;
+    }
     return j;
+}
+
+/* Levels above AVX-512 are its kernels but for products. */
+static int is_same_as_avx512(const job_op *op, const char *level)
+{
+    return (strcmp(level, "avx512bf16") == 0 || strcmp(level, "amx") == 0) && strncmp(op->name, "matmul", 6) != 0 &&
+           strcmp(op->name, "moe_experts") != 0;
 }
 
 static job_result compute(const char *level, int threads, const job_op *op, const job *j, const int *pieces)
 {
     static const int whole[1] = {0};
     job_result out = {NULL, 0};
-    k3_backend *be = open_level(level, threads);
+    k3_backend *be = is_same_as_avx512(op, level) ? NULL : open_level(level, threads);
     if (!be)
         return out;
     op->run(be, j, pieces ? pieces : whole, &out);
@@ -116,10 +133,106 @@ static void bits_ignore_splits_and_threads(void **state)
             }
 }
 
+/* y of T rows of x at a level, the weights of which may see x rounded. */
+static float *bf16_product(const char *level, const float *x, int T, int rows, int cols)
+{
+    k3_backend *be = open_level(level, 2);
+    if (!be)
+        return NULL;
+    random_stream r = {17};
+    k3_mat w = random_mat(be, &r, K3_BF16, rows, cols, 1);
+    k3_ref y = new_floats(be, (size_t)(T * rows));
+    w.rounds_x = 1;
+    be->ops->matmul(be, &(k3_proj){&w, y}, 1, put_floats(be, x, (size_t)(T * cols)), T);
+    float *out = get_floats(be, y, (size_t)(T * rows));
+    be->close(be);
+    return out;
+}
+
+/* What enters a product is k3_bf16_of(x): the same bits as with x rounded before, and values that are not finite stay so, in their own row
+ * of the result only. Against x in f32 the sums are off by what rounding takes: 2^-9 of each product at most. */
+static void bf16_products_round_x_once(void **state)
+{
+    (void)state;
+    enum { T = 21, ROWS = 37, COLS = 77 };
+    static const char *const levels[] = {"avx512bf16", "amx"};
+    static float x[T * COLS], rounded[T * COLS];
+    random_stream r = {5};
+    random_floats(&r, x, T * COLS, 1);
+    float *exact = bf16_product("scalar", x, T, ROWS, COLS);
+    for (size_t l = 0; l < 2; l++) {
+        float *got = bf16_product(levels[l], x, T, ROWS, COLS);
+        if (!got)
+            continue;
+        for (int i = 0; i < T * COLS; i++)
+            rounded[i] = k3_bf16_value(k3_bf16_of(x[i]));
+        float *want = bf16_product(levels[l], rounded, T, ROWS, COLS);
+        assert_memory_equal(got, want, T * ROWS * sizeof *got);
+        double d = job_difference(&(job_result){exact, T * ROWS}, &(job_result){got, T * ROWS});
+        if (!(d > 1e-5 && d < 4e-3))
+            fail_msg("%s: %.3g from x in f32, 1e-5 to 4e-3 wanted", levels[l], d);
+        rounded[3 * COLS + COLS - 1] = NAN;
+        rounded[18 * COLS] = INFINITY;
+        float *spoiled = bf16_product(levels[l], rounded, T, ROWS, COLS);
+        for (int t = 0; t < T; t++)
+            for (int i = 0; i < ROWS; i++)
+                if (t == 3 || t == 18)
+                    assert_false(isfinite(spoiled[t * ROWS + i]));
+                else
+                    assert_memory_equal(&spoiled[t * ROWS + i], &want[t * ROWS + i], sizeof *want);
+        free(got);
+        free(want);
+        free(spoiled);
+    }
+    free(exact);
+}
+
+/* Rows of x in any order, any number of them and some twice, as experts ask for them: the bits of the scalar kernel. */
+static void integer_products_take_rows_in_any_order(void **state)
+{
+    (void)state;
+    enum { N = 40, ROWS = 83, COLS = 1216 };
+    static const k3_type types[] = {K3_INT8, K3_INT4_G64, K3_MXFP4};
+    static float y[2][N][ROWS], x[N][COLS];
+    static signed char codes[2][N * COLS];
+    static float scale[N * COLS / K3_Q8_BLOCK];
+    static int32_t sum[N * COLS / K3_Q8_BLOCK];
+    const k3_q8 q = {COLS, codes[0], codes[1], scale, sum};
+    float *rows[2][N];
+    int32_t row_of[N];
+    random_stream r = {23};
+    k3_backend *be = open_level("scalar", 1);
+    random_floats(&r, x[0], N * COLS, 1);
+    for (int t = 0; t < N; t++) {
+        k3_quantize_q8_scalar(&q, t, x[t], 0, COLS);
+        row_of[t] = t < 17 ? t + 3 : random_below(&r, N); /* a run, then whatever comes */
+        rows[0][t] = y[0][t];
+        rows[1][t] = y[1][t];
+    }
+    for (int i = 0; i < 3; i++) {
+        k3_mat m = random_mat(be, &r, types[i], ROWS, COLS, 1);
+        k3_cpu_mat w = {m.type,          COLS, k3_type_row_bytes(m.type, COLS), k3_type_scale_bytes(m.type, COLS), k3_host(m.data),
+                        k3_host(m.scale)};
+        k3_matmul_q8_scalar(rows[0], &q, row_of, N, &w, 0, ROWS);
+        for (int l = 1; l < K3_CPU_N_LEVELS; l++)
+            for (int n = 1; n <= N && k3_cpu_level_here((k3_cpu_level)l); n += 1 + n / 3) {
+                k3_cpu_kernels k;
+                k3_cpu_kernels_get(&k, (k3_cpu_level)l, 0);
+                memset(y[1], 0, sizeof y[1]);
+                k.matmul_q8(rows[1], &q, row_of, n, &w, 0, ROWS);
+                for (int t = 0; t < n; t++)
+                    if (memcmp(y[0][t], y[1][t], sizeof y[0][t]))
+                        fail_msg("%s: row %d of %d of %s differs from scalar", k3_cpu_level_name((k3_cpu_level)l), t, n,
+                                 k3_type_name(m.type));
+            }
+    }
+    be->close(be);
+}
+
 int main(void)
 {
     static char names[2 * N_JOB_OPS][64];
-    struct CMUnitTest tests[2 * N_JOB_OPS];
+    struct CMUnitTest tests[2 * N_JOB_OPS + 2];
     int n = 0;
     for (int i = 0; i < N_JOB_OPS; i++) {
         void *op = (void *)(uintptr_t)&job_ops[i];
@@ -132,6 +245,8 @@ int main(void)
         tests[n] = (struct CMUnitTest){names[n], bits_ignore_splits_and_threads, NULL, NULL, op};
         n++;
     }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(bf16_products_round_x_once);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(integer_products_take_rows_in_any_order);
     for (int l = 0; l < N_CPU_LEVELS; l++) {
         k3_backend *be = open_level(level_names[l], 1);
         if (be)

@@ -275,7 +275,7 @@ static k3_mat rows_in_pieces(k3_backend *be, random_stream *r, k3_type type, int
         codes[i] = (unsigned char)random_bits(r);
     for (size_t i = 0; i < (size_t)rows * scale / 4; i++)
         scales[i] = 0.01f + 0.02f * fabsf(random_float(r));
-    k3_mat mat = {type, rows, cols, {be->memory->alloc_rows(be, (uint64_t)rows, row, "codes"), 0}, {NULL, 0}};
+    k3_mat mat = {type, rows, cols, {be->memory->alloc_rows(be, (uint64_t)rows, row, "codes"), 0}, {NULL, 0}, 0};
     mat.scale.buf = be->memory->alloc_rows(be, (uint64_t)rows, scale, "scales");
     must_sync(be);
     be->memory->upload(be, mat.data, codes, n);

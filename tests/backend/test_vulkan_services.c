@@ -464,7 +464,7 @@ static void the_first_failure_is_kept(void **state)
     (void)state;
     k3_backend *be = open_device("", NULL);
     float rows[4] = {1, 2, 3, 4};
-    k3_mat table = {K3_F32, 2, 2, put_floats(be, rows, 4), {NULL, 0}};
+    k3_mat table = {K3_F32, 2, 2, put_floats(be, rows, 4), {NULL, 0}, 0};
     int32_t ids[3] = {1, 2, -1};
     k3_ref y = new_floats(be, 6);
     be->ops->embed(be, y, &table, put_bytes(be, ids, sizeof ids), 3);

@@ -241,7 +241,7 @@ static void c26_a_long_prompt_in_any_chunks_gives_the_same_answer(void **state)
 static void c46_d06_every_level_decodes_the_same_64_tokens(void **state)
 {
     (void)state;
-    static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:neon"};
+    static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:amx", "cpu:neon"};
     const char *const families[] = {"arithmetic", "units"};
     for (int f = 0; f < 2; f++) {
         size_t n;

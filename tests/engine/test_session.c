@@ -69,7 +69,7 @@ static float *score(k3_engine *engine, const size_t *pieces, size_t n_pieces)
     return logits;
 }
 
-static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:neon"};
+static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:amx", "cpu:neon"};
 
 static int has_level(const char *level)
 {

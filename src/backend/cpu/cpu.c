@@ -390,7 +390,8 @@ static k3_status choose_level(k3_cpu_level *out, const char *level, k3_error *er
                    ? K3_OK
                    : k3_fail(err, K3_E_UNSUPPORTED, "backend cpu:%s: this processor or build lacks %s; here are %s", level, level, here);
     }
-    return k3_fail(err, K3_E_INVALID, "backend cpu: level \"%s\" found; scalar, avx2, avx512, neon exist, of which this machine has %s",
+    return k3_fail(err, K3_E_INVALID,
+                   "backend cpu: level \"%s\" found; scalar, avx2, avx512, avx512bf16, amx, neon exist, of which this machine has %s",
                    level, here);
 }
 

@@ -1,12 +1,18 @@
 #include "backend/cpu/kernels.h"
 
+#if K3_HAVE_AMX && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #if K3_HAVE_NEON && defined(__APPLE__)
 #include <sys/sysctl.h>
 #elif K3_HAVE_NEON
 #include <sys/auxv.h>
 #endif
 
-static const char *const level_names[K3_CPU_N_LEVELS] = {"scalar", "avx2", "avx512", "neon"};
+static const char *const level_names[K3_CPU_N_LEVELS] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"};
 
 const char *k3_cpu_level_name(k3_cpu_level level)
 {
@@ -28,6 +34,24 @@ static int has_neon(void)
 }
 #endif
 
+#if K3_HAVE_AMX && defined(__linux__)
+/* Tiles with products of bytes and of bf16, which the system gives to a process that asks for them. */
+static int has_amx(void)
+{
+    enum {
+        LEAF = 7,
+        BF16 = 1 << 22,
+        TILE = 1 << 24,
+        INT8 = 1 << 25,
+        ALL = BF16 | TILE | INT8,
+        ARCH_REQ_XCOMP_PERM = 0x1023,
+        XTILEDATA = 18
+    };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & ALL) == ALL && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+}
+#endif
+
 int k3_cpu_level_here(k3_cpu_level level)
 {
     switch (level) {
@@ -41,6 +65,14 @@ int k3_cpu_level_here(k3_cpu_level level)
     case K3_CPU_AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#if K3_HAVE_AVX512 && K3_HAVE_AVX512BF16
+    case K3_CPU_AVX512BF16:
+        return k3_cpu_level_here(K3_CPU_AVX512) && __builtin_cpu_supports("avx512bf16");
+#endif
+#if K3_HAVE_AVX512 && K3_HAVE_AMX && defined(__linux__)
+    case K3_CPU_AMX:
+        return k3_cpu_level_here(K3_CPU_AVX512) && __builtin_cpu_supports("avx512vnni") && has_amx();
 #endif
 #if K3_HAVE_NEON
     case K3_CPU_NEON:
@@ -97,22 +129,43 @@ static const struct {
 #endif
 };
 
-void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact)
+/* The kernels of a level above AVX-512 that are its own. */
+static void add_own(k3_cpu_kernels *k, k3_cpu_level level)
 {
+    (void)k;
+    (void)level;
+#if K3_HAVE_AVX512BF16
+    if (level == K3_CPU_AVX512BF16 || (level == K3_CPU_AMX && __builtin_cpu_supports("avx512bf16"))) {
+        k->attend_pack = k3_attend_pack_avx512bf16;
+        k->attend_round = k3_attend_round_avx512bf16;
+        k->attend_row = k3_attend_row_avx512bf16;
+    }
+    if (level == K3_CPU_AVX512BF16) {
+        k->round_bf16 = k3_round_bf16_avx512bf16;
+        k->matmul_bf16 = k3_matmul_bf16_avx512bf16;
+    }
+#endif
+#if K3_HAVE_AMX
+    if (level == K3_CPU_AMX) {
+        k->round_bf16 = k3_round_bf16_amx;
+        k->matmul_bf16 = k3_matmul_bf16_amx;
+        k->matmul_q8 = k3_matmul_q8_amx;
+    }
+#endif
+}
+
+void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level wanted, int exact)
+{
+    k3_cpu_level level = wanted == K3_CPU_AVX512BF16 || wanted == K3_CPU_AMX ? K3_CPU_AVX512 : wanted;
     *k = tables[exact ? K3_CPU_SCALAR : level];
 #if K3_HAVE_AVX512 && K3_HAVE_AVX2
     if (level == K3_CPU_AVX512 && !__builtin_cpu_supports("avx512vnni"))
         k->matmul_q8 = k3_matmul_q8_avx2; /* the same bits */
 #endif
-#if K3_HAVE_AVX512 && K3_HAVE_AVX512BF16
-    if (level == K3_CPU_AVX512 && !exact && __builtin_cpu_supports("avx512bf16")) {
-        k->attend_pack = k3_attend_pack_avx512bf16;
-        k->attend_round = k3_attend_round_avx512bf16;
-        k->attend_row = k3_attend_row_avx512bf16;
-    }
-#endif
-    if (!exact)
+    if (!exact) {
+        add_own(k, wanted);
         return;
+    }
     k->matmul_q8 = NULL;
     k->decode = tables[level].decode;
     k->matmul = exact_tables[level].matmul;

@@ -27,6 +27,13 @@ typedef struct k3_q8 {
     int32_t *sum;
 } k3_q8;
 
+/* Rows of x [n, cols] rounded to bf16, as matmul_bf16 of the same level wants them to lie: room for K3_BF16_ROWS more rows and columns. */
+enum { K3_BF16_ROWS = 16, K3_BF16_COLS = 32 };
+typedef struct k3_bf16_rows {
+    int n, cols;
+    uint16_t *values; /* k3_bf16_bytes(n, cols), at a multiple of 64 bytes */
+} k3_bf16_rows;
+
 /* What one head's recurrence reads and writes: place of row 0, and the distance between rows in floats. */
 typedef struct k3_kda_head {
     float *o;
@@ -61,6 +68,13 @@ typedef void k3_quantize_q8_fn(const k3_q8 *q, int row, const float *x, int firs
 /* y[t][r] = sum over blocks, ascending, of (integer product of the block) (weights' scale) (x's scale), each step one fused multiply-add;
  * for rows r in first .. last-1 and T rows of x, which are row_of[t]. For types and widths that k3_q8_takes. Same bits at every level. */
 typedef void k3_matmul_q8_fn(float *const *y, const k3_q8 *x, const int32_t *row_of, int T, const k3_cpu_mat *w, int first, int last);
+/* Rows first .. last-1 of q from x [n, cols]; first is a multiple of K3_BF16_ROWS, and last too unless it is n. Subnormal values become 0.
+ */
+typedef void k3_round_bf16_fn(const k3_bf16_rows *q, const float *x, int first, int last);
+/* The product of bf16 weights with x rounded to bf16, summed in f32: all x->n rows. Products and sums that are subnormal are 0. scratch: of
+ * this call alone, K3_BF16_SCRATCH bytes at a multiple of 64. */
+enum { K3_BF16_SCRATCH = 256 << 10 };
+typedef void k3_matmul_bf16_fn(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat *w, int first, int last, void *scratch);
 /* y[i, c] = keep[i] y[i, c] + sum_s p[i, s] v[s, c], s ascending; keep == NULL is 0 (y is not read). v f32 or bf16. Strides in elements. */
 typedef void k3_mix_fn(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v, int64_t v_stride,
                        int rows, int n, int cols);
@@ -100,6 +114,8 @@ typedef struct k3_cpu_kernels {
     k3_matmul_fn *matmul;
     k3_quantize_q8_fn *quantize_q8;
     k3_matmul_q8_fn *matmul_q8; /* NULL in exact mode */
+    k3_round_bf16_fn *round_bf16;
+    k3_matmul_bf16_fn *matmul_bf16; /* NULL in exact mode and where the level has no such instructions */
     k3_mix_fn *mix_f32, *mix_bf16;
     k3_softmax_fn *softmax;
     k3_attend_pack_fn *attend_pack; /* NULL, with the two after it, where products of bf16 are no faster or the mode is exact */
@@ -120,7 +136,16 @@ typedef struct k3_cpu_kernels {
     k3_memory_read_fn *memory_read;
 } k3_cpu_kernels;
 
-typedef enum k3_cpu_level { K3_CPU_SCALAR, K3_CPU_AVX2, K3_CPU_AVX512, K3_CPU_NEON, K3_CPU_N_LEVELS } k3_cpu_level;
+/* AVX512BF16 and AMX are AVX512 with kernels of their own for some products. */
+typedef enum k3_cpu_level {
+    K3_CPU_SCALAR,
+    K3_CPU_AVX2,
+    K3_CPU_AVX512,
+    K3_CPU_AVX512BF16,
+    K3_CPU_AMX,
+    K3_CPU_NEON,
+    K3_CPU_N_LEVELS
+} k3_cpu_level;
 
 const char *k3_cpu_level_name(k3_cpu_level level);
 /* Whether this build has the level's kernels and this CPU can run them. */
@@ -151,6 +176,13 @@ static inline size_t k3_attend_tile_bytes(int kv, int width)
 static inline int k3_q8_takes(k3_type type, int cols)
 {
     return cols % K3_Q8_BLOCK == 0 && (type == K3_INT8 || type == K3_MXFP4 || (type == K3_INT4_G64 && cols % 64 == 0));
+}
+
+/* Bytes of n rows of k3_bf16_rows. */
+static inline size_t k3_bf16_bytes(int64_t n, int cols)
+{
+    int64_t rows = (n + K3_BF16_ROWS - 1) / K3_BF16_ROWS * K3_BF16_ROWS;
+    return (size_t)(rows * ((cols + K3_BF16_COLS - 1) / K3_BF16_COLS + 1) * K3_BF16_COLS) * sizeof(uint16_t);
 }
 
 /* What every level has; a level's own kernels carry its name. */
@@ -192,6 +224,11 @@ k3_peak_fn k3_peak_bf16_avx512bf16, k3_peak_int8_amx, k3_peak_bf16_amx;
 k3_attend_pack_fn k3_attend_pack_avx512bf16;
 k3_attend_round_fn k3_attend_round_avx512bf16;
 k3_attend_row_fn k3_attend_row_avx512bf16;
+
+/* Levels above AVX-512. */
+k3_round_bf16_fn k3_round_bf16_avx512bf16, k3_round_bf16_amx;
+k3_matmul_bf16_fn k3_matmul_bf16_avx512bf16, k3_matmul_bf16_amx;
+k3_matmul_q8_fn k3_matmul_q8_amx;
 
 /* Scalar at every level: the chunked recurrence is the specification of other backends, and memory alone bounds the addition. */
 k3_kda_chunk_fn k3_kda_chunk_scalar;

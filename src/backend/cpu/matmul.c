@@ -51,11 +51,13 @@ enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16, PIECE = 8 };
 typedef struct matmul_args {
     const k3_cpu *cpu;
     k3_cpu_mat w[MAX_PROJ];
-    float **y[MAX_PROJ]; /* [T] rows of each output */
-    const float **x;     /* [T] */
-    k3_q8 q;             /* x as codes, for the projections that are multiplied as integers */
-    int32_t *row_of;     /* [T]: 0, 1, ... */
-    int is_q8[MAX_PROJ];
+    float **y[MAX_PROJ];  /* [T] rows of each output */
+    const float **x;      /* [T] */
+    k3_q8 q;              /* x as codes, for the projections that are multiplied as integers */
+    int32_t *row_of;      /* [T]: 0, 1, ... */
+    k3_bf16_rows rounded; /* x in bf16, for those whose weights are bf16 as well */
+    char *tiles;          /* [threads, K3_BF16_SCRATCH] */
+    int is_q8[MAX_PROJ], is_bf16[MAX_PROJ];
     int rows[MAX_PROJ];
     int64_t first_item[MAX_PROJ + 1];
     int n, T;
@@ -63,7 +65,6 @@ typedef struct matmul_args {
 
 static void matmul_task(void *arg, int64_t first, int64_t last, int thread)
 {
-    (void)thread;
     const matmul_args *a = arg;
     for (int i = 0; i < a->n; i++) {
         int64_t from = first > a->first_item[i] ? first : a->first_item[i];
@@ -74,9 +75,19 @@ static void matmul_task(void *arg, int64_t first, int64_t last, int thread)
         r1 = r1 < a->rows[i] ? r1 : a->rows[i];
         if (a->is_q8[i])
             a->cpu->k.matmul_q8(a->y[i], &a->q, a->row_of, a->T, &a->w[i], r0, r1);
+        else if (a->is_bf16[i])
+            a->cpu->k.matmul_bf16(a->y[i], &a->rounded, &a->w[i], r0, r1, a->tiles + (size_t)thread * K3_BF16_SCRATCH);
         else
             a->cpu->k.matmul(a->y[i], a->x, a->T, &a->w[i], r0, r1);
     }
+}
+
+static void round_task(void *arg, int64_t first, int64_t last, int thread)
+{
+    (void)thread;
+    const matmul_args *a = arg;
+    int64_t end = last * K3_BF16_ROWS;
+    a->cpu->k.round_bf16(&a->rounded, a->x[0], (int)first * K3_BF16_ROWS, end < a->T ? (int)end : a->T);
 }
 
 /* Checks the projections and fills the table; 0 if one is refused. */
@@ -96,6 +107,7 @@ static int prepare(k3_cpu *cpu, matmul_args *a, const k3_proj *proj, int n_proj)
         }
         a->rows[i] = w->rows;
         a->is_q8[i] = cpu->k.matmul_q8 && k3_q8_takes(w->type, w->cols);
+        a->is_bf16[i] = cpu->k.matmul_bf16 && w->type == K3_BF16 && w->rounds_x;
         a->first_item[i + 1] = a->first_item[i] + (w->rows + ROWS_AN_ITEM - 1) / ROWS_AN_ITEM;
     }
     a->n = n_proj;
@@ -109,13 +121,16 @@ void k3_cpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, in
     matmul_args a = {.cpu = cpu, .T = T};
     if (T < 1 || !prepare(cpu, &a, proj, n_proj))
         return;
-    int cols = proj[0].w->cols, has_codes = 0, has_by_nibble = 0;
+    int cols = proj[0].w->cols, has_codes = 0, has_by_nibble = 0, has_bf16 = 0;
+    for (int i = 0; i < n_proj; i++)
+        has_bf16 |= a.is_bf16[i];
     for (int i = 0; i < n_proj; i++)
         *(proj[i].w->type == K3_INT8 ? &has_codes : &has_by_nibble) |= a.is_q8[i];
     size_t row_bytes = k3_round64((size_t)T * (size_t)(n_proj + 1) * sizeof(float *)),
            index_bytes = k3_round64((size_t)T * sizeof(int32_t));
     size_t q8_bytes = has_codes || has_by_nibble ? k3_cpu_q8_bytes(T, cols, has_codes + has_by_nibble) : 0;
-    char *scratch = k3_cpu_scratch(cpu, row_bytes + index_bytes + q8_bytes);
+    size_t bf16_bytes = has_bf16 ? k3_round64(k3_bf16_bytes(T, cols)) : 0, tile_bytes = has_bf16 ? K3_BF16_SCRATCH : 0;
+    char *scratch = k3_cpu_scratch(cpu, row_bytes + index_bytes + q8_bytes + bf16_bytes + (size_t)cpu->n_threads * tile_bytes);
     if (!scratch)
         return;
     const float **rows = (const float **)(void *)scratch;
@@ -128,6 +143,12 @@ void k3_cpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, in
     if (q8_bytes) {
         a.q = k3_cpu_q8_at(scratch + row_bytes + index_bytes, T, cols, has_codes, has_by_nibble);
         k3_cpu_quantize(cpu, &a.q, rows[0], T);
+    }
+    if (has_bf16) {
+        char *at = scratch + row_bytes + index_bytes + q8_bytes;
+        a.rounded = (k3_bf16_rows){T, cols, (uint16_t *)(void *)at};
+        a.tiles = at + bf16_bytes;
+        k3_pool_run(cpu->pool, round_task, &a, (T + K3_BF16_ROWS - 1) / K3_BF16_ROWS, k3_cpu_grain((int64_t)K3_BF16_ROWS * cols));
     }
     for (int i = 0; i < n_proj; i++) {
         a.y[i] = (float **)(void *)(rows + (size_t)T * (size_t)(i + 1));

@@ -52,7 +52,7 @@ static k3_ref floats(k3_check *c, int n, float scale)
 static k3_mat matrix(k3_check *c, k3_type type, int rows, int cols)
 {
     uint64_t codes = (uint64_t)rows * k3_type_row_bytes(type, cols), scales = (uint64_t)rows * k3_type_scale_bytes(type, cols);
-    k3_mat mat = {type, rows, cols, place(c, codes), {NULL, 0}};
+    k3_mat mat = {type, rows, cols, place(c, codes), {NULL, 0}, 0};
     unsigned char *bytes = malloc(codes + scales + 4);
     for (uint64_t i = 0; bytes && i < codes; i++) /* an odd byte of bf16 is sign and exponent: 0.03 to 2 */
         bytes[i] = type == K3_BF16 && i % 2 ? (unsigned char)(0x3d + (next_bits(c) >> 24) % 3 + (next_bits(c) >> 31) * 128)
