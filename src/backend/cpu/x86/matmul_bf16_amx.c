@@ -55,65 +55,83 @@ void k3_round_bf16_amx(const k3_bf16_rows *q, const float *x, int first, int las
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Sums of rows * n_t tiles, [row tile][tile of x], += n steps; they begin at 0 if is_first. Tiles 0 to 3 are the sums, 4 and 5 the matrix,
- * 6 and 7 x. What lies at `next` is fetched meanwhile. */
-K3_INLINE void multiply(unsigned char *sums, size_t sums_stride, panel p, const unsigned char *x, size_t x_stride, int n, int is_first,
-                        const panel *next, const int rows, const int n_t)
+/* One pass: sums of 2 x 2 tiles or fewer, [row tile][tile of x], += n steps of a panel and of x. */
+typedef struct pass {
+    unsigned char *sums;
+    size_t sums_stride; /* from one row tile to the next */
+    panel w;
+    const unsigned char *x;
+    size_t x_stride; /* from one 16 rows to the next */
+    int n, is_first; /* is_first: the sums begin at 0 */
+    /* What is fetched meanwhile, as it lies in memory: the next panel, the next 32 rows of x. NULL: nothing. */
+    const panel *next_w;
+    const unsigned char *next_x;
+} pass;
+
+K3_INLINE void fetch(const pass *p, int s, const int rows, const int n_t)
 {
-    enum { ROW = TILE_BYTES / TILE_ROWS };
+    for (int i = 0; p->next_w && i < rows * TILE_ROWS; i++)
+        vf_prefetch(p->next_w->at + (size_t)i * p->next_w->stride + (size_t)s * TILE_ROW);
+    for (int t = 0; p->next_x && t < n_t; t++)
+        for (int i = 0; i < TILE_ROWS; i++)
+            vf_prefetch(p->next_x + (size_t)t * p->x_stride + (size_t)s * TILE_BYTES + (size_t)i * TILE_ROW);
+}
+
+/* Tiles 0 to 3 are the sums, 4 and 5 the matrix, 6 and 7 x. */
+K3_INLINE void multiply(const pass *p, const int rows, const int n_t)
+{
+    unsigned char *sums = p->sums, *low = sums + p->sums_stride;
     tile_fence();
-    if (is_first) {
+    if (p->is_first) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     } else {
-        _tile_loadd(0, sums, ROW);
+        _tile_loadd(0, sums, TILE_ROW);
         if (n_t > 1)
-            _tile_loadd(1, sums + TILE_BYTES, ROW);
+            _tile_loadd(1, sums + TILE_BYTES, TILE_ROW);
         if (rows > 1)
-            _tile_loadd(2, sums + sums_stride, ROW);
+            _tile_loadd(2, low, TILE_ROW);
         if (rows > 1 && n_t > 1)
-            _tile_loadd(3, sums + sums_stride + TILE_BYTES, ROW);
+            _tile_loadd(3, low + TILE_BYTES, TILE_ROW);
     }
-    for (int s = 0; s < n; s++) {
-        const unsigned char *w = p.at + (size_t)s * ROW, *xs = x + (size_t)s * TILE_BYTES;
-        for (int i = 0; next && i < rows * TILE_ROWS; i++)
-            vf_prefetch(next->at + (size_t)i * next->stride + (size_t)s * ROW);
-        _tile_loadd(4, w, p.stride);
-        _tile_loadd(6, xs, ROW);
+    for (int s = 0; s < p->n; s++) {
+        const unsigned char *w = p->w.at + (size_t)s * TILE_ROW, *x = p->x + (size_t)s * TILE_BYTES;
+        fetch(p, s, rows, n_t);
+        _tile_loadd(4, w, p->w.stride);
+        _tile_loadd(6, x, TILE_ROW);
         _tile_dpbf16ps(0, 4, 6);
         if (n_t > 1) {
-            _tile_loadd(7, xs + x_stride, ROW);
+            _tile_loadd(7, x + p->x_stride, TILE_ROW);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (rows > 1) {
-            _tile_loadd(5, w + TILE_ROWS * p.stride, p.stride);
+            _tile_loadd(5, w + TILE_ROWS * p->w.stride, p->w.stride);
             _tile_dpbf16ps(2, 5, 6);
             if (n_t > 1)
                 _tile_dpbf16ps(3, 5, 7);
         }
     }
-    _tile_stored(0, sums, ROW);
+    _tile_stored(0, sums, TILE_ROW);
     if (n_t > 1)
-        _tile_stored(1, sums + TILE_BYTES, ROW);
+        _tile_stored(1, sums + TILE_BYTES, TILE_ROW);
     if (rows > 1)
-        _tile_stored(2, sums + sums_stride, ROW);
+        _tile_stored(2, low, TILE_ROW);
     if (rows > 1 && n_t > 1)
-        _tile_stored(3, sums + sums_stride + TILE_BYTES, ROW);
+        _tile_stored(3, low + TILE_BYTES, TILE_ROW);
 }
 
-static void multiply_any(unsigned char *sums, size_t sums_stride, panel p, const unsigned char *x, size_t x_stride, int n, int is_first,
-                         const panel *next, int rows, int n_t)
+static void multiply_any(const pass *p, int rows, int n_t)
 {
     if (rows > 1 && n_t > 1)
-        multiply(sums, sums_stride, p, x, x_stride, n, is_first, next, 2, 2);
+        multiply(p, 2, 2);
     else if (rows > 1)
-        multiply(sums, sums_stride, p, x, x_stride, n, is_first, next, 2, 1);
+        multiply(p, 2, 1);
     else if (n_t > 1)
-        multiply(sums, sums_stride, p, x, x_stride, n, is_first, next, 1, 2);
+        multiply(p, 1, 2);
     else
-        multiply(sums, sums_stride, p, x, x_stride, n, is_first, next, 1, 1);
+        multiply(p, 1, 1);
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------------------------- */
@@ -130,14 +148,14 @@ typedef struct product {
 /* n steps from s0 of rows r .. r+31, copied to a place of their own with zeros for what the matrix has not. */
 static panel copied(unsigned char *to, const product *p, int r, int s0, int n)
 {
-    size_t stride = (size_t)n * STEP * 2, left = p->w->row_bytes - (size_t)s0 * STEP * 2, bytes = left < stride ? left : stride;
+    size_t stride = (size_t)n * TILE_ROW, left = p->w->row_bytes - (size_t)s0 * TILE_ROW, bytes = left < stride ? left : stride;
     for (int i = 0; i < PANEL_ROWS; i++) {
         unsigned char *row = to + (size_t)i * stride;
         if (r + i >= p->r1) {
             memset(row, 0, stride);
             continue;
         }
-        memcpy(row, p->w->codes + (size_t)(r + i) * p->w->row_bytes + (size_t)s0 * STEP * 2, bytes);
+        memcpy(row, p->w->codes + (size_t)(r + i) * p->w->row_bytes + (size_t)s0 * TILE_ROW, bytes);
         memset(row + bytes, 0, stride - bytes);
     }
     return (panel){to, stride};
@@ -146,23 +164,25 @@ static panel copied(unsigned char *to, const product *p, int r, int s0, int n)
 /* Steps s0 .. s0+n-1 for all panels of a block. */
 static void span(const product *p, int s0, int n)
 {
-    unsigned char room[PANEL_ROWS * SPAN_STEPS * STEP * 2] __attribute__((aligned(64)));
-    size_t x_stride = (size_t)p->n_steps * TILE_BYTES, sums_stride = (size_t)((p->n_t + TILE_ROWS - 1) / TILE_ROWS) * TILE_BYTES;
-    const unsigned char *x = (const unsigned char *)p->x->values + (size_t)(p->t0 / TILE_ROWS) * x_stride + (size_t)s0 * TILE_BYTES;
-    int is_odd = (s0 + n) * STEP > p->w->cols;
+    unsigned char room[PANEL_ROWS * SPAN_STEPS * TILE_ROW] __attribute__((aligned(64)));
+    int t_tiles = (p->n_t + TILE_ROWS - 1) / TILE_ROWS, is_odd = (s0 + n) * STEP > p->w->cols;
+    pass a = {.sums_stride = (size_t)t_tiles * TILE_BYTES, .x_stride = (size_t)p->n_steps * TILE_BYTES, .n = n, .is_first = s0 == 0};
+    const unsigned char *x = (const unsigned char *)p->x->values + (size_t)(p->t0 / TILE_ROWS) * a.x_stride + (size_t)s0 * TILE_BYTES;
     for (int r = p->r0; r < p->r1; r += PANEL_ROWS) {
         int rows = p->r1 - r > TILE_ROWS ? 2 : 1;
-        int is_last = r + PANEL_ROWS >= p->r1;
-        panel a = {p->w->codes + (size_t)r * p->w->row_bytes + (size_t)s0 * STEP * 2, p->w->row_bytes};
-        panel next = {a.at + PANEL_ROWS * a.stride, a.stride};
-        if (is_last && (s0 + n) < p->n_steps)
-            next.at = p->w->codes + (size_t)p->r0 * p->w->row_bytes + (size_t)(s0 + n) * STEP * 2;
+        panel next = {p->w->codes + (size_t)(r + PANEL_ROWS) * p->w->row_bytes + (size_t)s0 * TILE_ROW, p->w->row_bytes};
+        if (r + PANEL_ROWS >= p->r1 && s0 + n < p->n_steps)
+            next.at = p->w->codes + (size_t)p->r0 * p->w->row_bytes + (size_t)(s0 + n) * TILE_ROW;
+        a.w = (panel){p->w->codes + (size_t)r * p->w->row_bytes + (size_t)s0 * TILE_ROW, p->w->row_bytes};
         if (p->x->n >= COPY_T || is_odd || r + rows * TILE_ROWS > p->r1)
-            a = copied(room, p, r, s0, n);
-        unsigned char *sums = p->sums + (size_t)((r - p->r0) / TILE_ROWS) * sums_stride;
-        for (int t = 0; t < p->n_t; t += 2 * TILE_ROWS)
-            multiply_any(sums + (size_t)(t / TILE_ROWS) * TILE_BYTES, sums_stride, a, x + (size_t)(t / TILE_ROWS) * x_stride, x_stride, n,
-                         s0 == 0, t ? NULL : &next, rows, p->n_t - t > TILE_ROWS ? 2 : 1);
+            a.w = copied(room, p, r, s0, n);
+        for (int t = 0; t < t_tiles; t += 2) {
+            a.sums = p->sums + (size_t)((r - p->r0) / TILE_ROWS * t_tiles + t) * TILE_BYTES;
+            a.x = x + (size_t)t * a.x_stride;
+            a.next_w = t ? NULL : &next;
+            a.next_x = r == p->r0 && t + 3 < t_tiles ? a.x + 2 * a.x_stride : NULL; /* the first panel finds x far away */
+            multiply_any(&a, rows, t_tiles - t > 1 ? 2 : 1);
+        }
     }
 }
 

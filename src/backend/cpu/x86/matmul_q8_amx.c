@@ -120,6 +120,7 @@ static tile_config block_tiles(void)
     return c;
 }
 
+/* Products of a block in three tiles. */
 #define K3_BLOCK_PRODUCT(dot, product, left, right, x, w, b)                                                                               \
     do {                                                                                                                                   \
         _tile_zero(product);                                                                                                               \
@@ -129,6 +130,14 @@ static tile_config block_tiles(void)
         _tile_stored(product, dot, 64);                                                                                                    \
     } while (0)
 
+/* Blocks b and b + 1; the last one twice if it is alone. */
+K3_INLINE void pair_products(vi dot[2][TILE_ROWS], const x_panel *x, const panel *w, int b, int n)
+{
+    int second = b + 1 < n ? b + 1 : b;
+    K3_BLOCK_PRODUCT(dot[0], 0, 1, 2, x, w, b);
+    K3_BLOCK_PRODUCT(dot[1], 3, 4, 5, x, w, second);
+}
+
 K3_INLINE void add_block(vf sum[TILE_ROWS], const vi dot[TILE_ROWS], const float *x_scale, vf w_scale, const k3_type type)
 {
     for (int t = 0; t < TILE_ROWS; t++) {
@@ -137,24 +146,22 @@ K3_INLINE void add_block(vf sum[TILE_ROWS], const vi dot[TILE_ROWS], const float
     }
 }
 
-/* n blocks for 16 rows of x. y: 16 sums of each, which go on, or begin if is_first. */
+/* n blocks for 16 rows of x. y: 16 sums of each, which go on, or begin if is_first. The products of two blocks are on their way while those
+ * of the two before are added. */
 K3_INLINE void use_panel(float *const *y, int r, const x_panel *x, const panel *w, int n, int is_first, const k3_type type)
 {
-    vi dot[2][TILE_ROWS];
+    vi dot[2][2][TILE_ROWS];
     vf sum[TILE_ROWS];
-    int b = 0;
     for (int t = 0; t < TILE_ROWS; t++)
         sum[t] = is_first ? vf_zero() : vf_load(y[t] + r);
     tile_fence();
-    for (; b + 2 <= n; b += 2) {
-        K3_BLOCK_PRODUCT(dot[0], 0, 1, 2, x, w, b);
-        K3_BLOCK_PRODUCT(dot[1], 3, 4, 5, x, w, b + 1);
-        add_block(sum, dot[0], x->scale[b], w->scale[b], type);
-        add_block(sum, dot[1], x->scale[b + 1], w->scale[b + 1], type);
-    }
-    if (b < n) {
-        K3_BLOCK_PRODUCT(dot[0], 0, 1, 2, x, w, b);
-        add_block(sum, dot[0], x->scale[b], w->scale[b], type);
+    pair_products(dot[0], x, w, 0, n);
+    for (int b = 0; b < n; b += 2) {
+        if (b + 2 < n)
+            pair_products(dot[(b / 2 + 1) % 2], x, w, b + 2, n);
+        add_block(sum, dot[b / 2 % 2][0], x->scale[b], w->scale[b], type);
+        if (b + 1 < n)
+            add_block(sum, dot[b / 2 % 2][1], x->scale[b + 1], w->scale[b + 1], type);
     }
     for (int t = 0; t < TILE_ROWS; t++)
         vf_store(y[t] + r, sum[t]);

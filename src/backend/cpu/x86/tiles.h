@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { TILE_ROWS = 16, TILE_BYTES = 1024, N_TILES = 8 };
+enum { TILE_ROWS = 16, TILE_ROW = 64, TILE_BYTES = TILE_ROWS * TILE_ROW, N_TILES = 8 };
 
 /* Rows and bytes a row of each tile of the thread. */
 typedef struct tile_config {
@@ -22,7 +22,7 @@ static inline tile_config whole_tiles(void)
     c.palette = 1;
     for (int i = 0; i < N_TILES; i++) {
         c.rows[i] = TILE_ROWS;
-        c.row_bytes[i] = TILE_BYTES / TILE_ROWS;
+        c.row_bytes[i] = TILE_ROW;
     }
     return c;
 }
