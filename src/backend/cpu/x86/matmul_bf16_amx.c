@@ -7,13 +7,14 @@
 
 #define K3_INLINE static inline __attribute__((always_inline))
 
-/* Columns of a step, one tile wide; steps of a span, whose part of x stays in the second-level cache; rows of a panel of the matrix, which
- * is two tiles high and stays in the first; panels and rows of x of a block of sums; rows of x from which on a panel is copied together. */
-enum { STEP = 32, SPAN_STEPS = 16, PANEL_ROWS = 32, BLOCK_PANELS = 4, BLOCK_T = 512, COPY_T = 96 };
+/* Columns of a step, one tile wide; steps of a span, whose part of x stays in the second-level cache; tiles of x that one tile of the
+ * matrix is multiplied with, as many as have sums in tiles: another first factor costs more than another second one; rows of a block of
+ * sums, and tiles of x. */
+enum { STEP = 32, SPAN_STEPS = 32, PASS_TILES = 6, BLOCK_ROWS = 128, BLOCK_TILES = 3 * PASS_TILES };
 
-typedef char sums_fit[BLOCK_PANELS * PANEL_ROWS * BLOCK_T * sizeof(float) <= K3_BF16_SCRATCH ? 1 : -1];
+typedef char sums_fit[BLOCK_ROWS / TILE_ROWS * BLOCK_TILES * TILE_BYTES <= K3_BF16_SCRATCH ? 1 : -1];
 
-/* A part of a panel: where its first row's first step lies, and how far it is to the next row. */
+/* A part of 16 rows of the matrix: where the first one's first step lies, and how far it is to the next row. */
 typedef struct panel {
     const unsigned char *at;
     size_t stride;
@@ -55,83 +56,85 @@ void k3_round_bf16_amx(const k3_bf16_rows *q, const float *x, int first, int las
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------------------------- */
 
-/* One pass: sums of 2 x 2 tiles or fewer, [row tile][tile of x], += n steps of a panel and of x. */
+/* One pass: sums of a tile of rows and up to PASS_TILES tiles of x += n steps. */
 typedef struct pass {
     unsigned char *sums;
-    size_t sums_stride; /* from one row tile to the next */
     panel w;
     const unsigned char *x;
-    size_t x_stride; /* from one 16 rows to the next */
+    size_t x_stride; /* from one tile of x to the next */
     int n, is_first; /* is_first: the sums begin at 0 */
-    /* What is fetched meanwhile, as it lies in memory: the next panel, the next 32 rows of x. NULL: nothing. */
+    /* What is fetched meanwhile, as it lies in memory: the next panel, the next tiles of x. NULL: nothing. */
     const panel *next_w;
     const unsigned char *next_x;
 } pass;
 
-K3_INLINE void fetch(const pass *p, int s, const int rows, const int n_t)
+K3_INLINE void fetch(const pass *p, int s, const int n_t)
 {
-    for (int i = 0; p->next_w && i < rows * TILE_ROWS; i++)
+    for (int i = 0; p->next_w && i < TILE_ROWS; i++)
         vf_prefetch(p->next_w->at + (size_t)i * p->next_w->stride + (size_t)s * TILE_ROW);
     for (int t = 0; p->next_x && t < n_t; t++)
         for (int i = 0; i < TILE_ROWS; i++)
             vf_prefetch(p->next_x + (size_t)t * p->x_stride + (size_t)s * TILE_BYTES + (size_t)i * TILE_ROW);
 }
 
-/* Tiles 0 to 3 are the sums, 4 and 5 the matrix, 6 and 7 x. */
-K3_INLINE void multiply(const pass *p, const int rows, const int n_t)
+/* Tiles 0 to 5 are the sums, 6 the matrix, 7 x. */
+#define K3_BEGIN(t)                                                                                                                        \
+    if (n_t > (t)) {                                                                                                                       \
+        if (p->is_first)                                                                                                                   \
+            _tile_zero(t);                                                                                                                 \
+        else                                                                                                                               \
+            _tile_loadd(t, p->sums + (t)*TILE_BYTES, TILE_ROW);                                                                            \
+    }
+#define K3_STEP(t)                                                                                                                         \
+    if (n_t > (t)) {                                                                                                                       \
+        _tile_loadd(7, x + (t)*p->x_stride, TILE_ROW);                                                                                     \
+        _tile_dpbf16ps(t, 6, 7);                                                                                                           \
+    }
+#define K3_KEEP(t)                                                                                                                         \
+    if (n_t > (t))                                                                                                                         \
+    _tile_stored(t, p->sums + (t)*TILE_BYTES, TILE_ROW)
+#define K3_ALL(what)                                                                                                                       \
+    what(0);                                                                                                                               \
+    what(1);                                                                                                                               \
+    what(2);                                                                                                                               \
+    what(3);                                                                                                                               \
+    what(4);                                                                                                                               \
+    what(5)
+
+K3_INLINE void multiply(const pass *p, const int n_t)
 {
-    unsigned char *sums = p->sums, *low = sums + p->sums_stride;
     tile_fence();
-    if (p->is_first) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    } else {
-        _tile_loadd(0, sums, TILE_ROW);
-        if (n_t > 1)
-            _tile_loadd(1, sums + TILE_BYTES, TILE_ROW);
-        if (rows > 1)
-            _tile_loadd(2, low, TILE_ROW);
-        if (rows > 1 && n_t > 1)
-            _tile_loadd(3, low + TILE_BYTES, TILE_ROW);
-    }
+    K3_ALL(K3_BEGIN);
     for (int s = 0; s < p->n; s++) {
-        const unsigned char *w = p->w.at + (size_t)s * TILE_ROW, *x = p->x + (size_t)s * TILE_BYTES;
-        fetch(p, s, rows, n_t);
-        _tile_loadd(4, w, p->w.stride);
-        _tile_loadd(6, x, TILE_ROW);
-        _tile_dpbf16ps(0, 4, 6);
-        if (n_t > 1) {
-            _tile_loadd(7, x + p->x_stride, TILE_ROW);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (rows > 1) {
-            _tile_loadd(5, w + TILE_ROWS * p->w.stride, p->w.stride);
-            _tile_dpbf16ps(2, 5, 6);
-            if (n_t > 1)
-                _tile_dpbf16ps(3, 5, 7);
-        }
+        const unsigned char *x = p->x + (size_t)s * TILE_BYTES;
+        fetch(p, s, n_t);
+        _tile_loadd(6, p->w.at + (size_t)s * TILE_ROW, p->w.stride);
+        K3_ALL(K3_STEP);
     }
-    _tile_stored(0, sums, TILE_ROW);
-    if (n_t > 1)
-        _tile_stored(1, sums + TILE_BYTES, TILE_ROW);
-    if (rows > 1)
-        _tile_stored(2, low, TILE_ROW);
-    if (rows > 1 && n_t > 1)
-        _tile_stored(3, low + TILE_BYTES, TILE_ROW);
+    K3_ALL(K3_KEEP);
 }
 
-static void multiply_any(const pass *p, int rows, int n_t)
+static void multiply_any(const pass *p, int n_t)
 {
-    if (rows > 1 && n_t > 1)
-        multiply(p, 2, 2);
-    else if (rows > 1)
-        multiply(p, 2, 1);
-    else if (n_t > 1)
-        multiply(p, 1, 2);
-    else
-        multiply(p, 1, 1);
+    switch (n_t) {
+    case 1:
+        multiply(p, 1);
+        break;
+    case 2:
+        multiply(p, 2);
+        break;
+    case 3:
+        multiply(p, 3);
+        break;
+    case 4:
+        multiply(p, 4);
+        break;
+    case 5:
+        multiply(p, 5);
+        break;
+    default:
+        multiply(p, PASS_TILES);
+    }
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------------------------- */
@@ -139,49 +142,42 @@ static void multiply_any(const pass *p, int rows, int n_t)
 typedef struct product {
     const k3_bf16_rows *x;
     const k3_cpu_mat *w;
-    unsigned char *sums; /* tiles [row tiles of a block][tiles of x of a block] */
+    unsigned char *sums; /* tiles [tiles of rows of a block][t_tiles] */
     int n_steps;
-    int t0, n_t; /* rows of x of the block */
-    int r0, r1;  /* rows of the matrix of the block */
+    int t0, n_t, t_tiles; /* rows of x of the block */
+    int r0, r1;           /* rows of the matrix of the block */
 } product;
 
-/* n steps from s0 of rows r .. r+31, copied to a place of their own with zeros for what the matrix has not. */
+/* n steps from s0 of rows r .. r+15, copied to a place of their own with zeros for what the matrix has not. */
 static panel copied(unsigned char *to, const product *p, int r, int s0, int n)
 {
     size_t stride = (size_t)n * TILE_ROW, left = p->w->row_bytes - (size_t)s0 * TILE_ROW, bytes = left < stride ? left : stride;
-    for (int i = 0; i < PANEL_ROWS; i++) {
-        unsigned char *row = to + (size_t)i * stride;
-        if (r + i >= p->r1) {
-            memset(row, 0, stride);
-            continue;
-        }
-        memcpy(row, p->w->codes + (size_t)(r + i) * p->w->row_bytes + (size_t)s0 * TILE_ROW, bytes);
-        memset(row + bytes, 0, stride - bytes);
-    }
+    memset(to, 0, TILE_ROWS * stride);
+    for (int i = 0; i < TILE_ROWS && r + i < p->r1; i++)
+        memcpy(to + (size_t)i * stride, p->w->codes + (size_t)(r + i) * p->w->row_bytes + (size_t)s0 * TILE_ROW, bytes);
     return (panel){to, stride};
 }
 
-/* Steps s0 .. s0+n-1 for all panels of a block. */
+/* Steps s0 .. s0+n-1 for all rows of a block. */
 static void span(const product *p, int s0, int n)
 {
-    unsigned char room[PANEL_ROWS * SPAN_STEPS * TILE_ROW] __attribute__((aligned(64)));
-    int t_tiles = (p->n_t + TILE_ROWS - 1) / TILE_ROWS, is_odd = (s0 + n) * STEP > p->w->cols;
-    pass a = {.sums_stride = (size_t)t_tiles * TILE_BYTES, .x_stride = (size_t)p->n_steps * TILE_BYTES, .n = n, .is_first = s0 == 0};
+    unsigned char room[TILE_ROWS * SPAN_STEPS * TILE_ROW] __attribute__((aligned(64)));
+    pass a = {.x_stride = (size_t)p->n_steps * TILE_BYTES, .n = n, .is_first = s0 == 0};
     const unsigned char *x = (const unsigned char *)p->x->values + (size_t)(p->t0 / TILE_ROWS) * a.x_stride + (size_t)s0 * TILE_BYTES;
-    for (int r = p->r0; r < p->r1; r += PANEL_ROWS) {
-        int rows = p->r1 - r > TILE_ROWS ? 2 : 1;
-        panel next = {p->w->codes + (size_t)(r + PANEL_ROWS) * p->w->row_bytes + (size_t)s0 * TILE_ROW, p->w->row_bytes};
-        if (r + PANEL_ROWS >= p->r1 && s0 + n < p->n_steps)
+    int is_odd = (s0 + n) * STEP > p->w->cols;
+    for (int r = p->r0; r < p->r1; r += TILE_ROWS) {
+        panel next = {p->w->codes + (size_t)(r + TILE_ROWS) * p->w->row_bytes + (size_t)s0 * TILE_ROW, p->w->row_bytes};
+        if (r + TILE_ROWS >= p->r1 && s0 + n < p->n_steps)
             next.at = p->w->codes + (size_t)p->r0 * p->w->row_bytes + (size_t)(s0 + n) * TILE_ROW;
-        a.w = (panel){p->w->codes + (size_t)r * p->w->row_bytes + (size_t)s0 * TILE_ROW, p->w->row_bytes};
-        if (p->x->n >= COPY_T || is_odd || r + rows * TILE_ROWS > p->r1)
-            a.w = copied(room, p, r, s0, n);
-        for (int t = 0; t < t_tiles; t += 2) {
-            a.sums = p->sums + (size_t)((r - p->r0) / TILE_ROWS * t_tiles + t) * TILE_BYTES;
+        a.w = is_odd || r + TILE_ROWS > p->r1 ? copied(room, p, r, s0, n)
+                                              : (panel){p->w->codes + (size_t)r * p->w->row_bytes + (size_t)s0 * TILE_ROW, p->w->row_bytes};
+        for (int t = 0; t < p->t_tiles; t += PASS_TILES) {
+            int left = p->t_tiles - t;
+            a.sums = p->sums + (size_t)((r - p->r0) / TILE_ROWS * p->t_tiles + t) * TILE_BYTES;
             a.x = x + (size_t)t * a.x_stride;
             a.next_w = t ? NULL : &next;
-            a.next_x = r == p->r0 && t + 3 < t_tiles ? a.x + 2 * a.x_stride : NULL; /* the first panel finds x far away */
-            multiply_any(&a, rows, t_tiles - t > 1 ? 2 : 1);
+            a.next_x = r == p->r0 && left >= 2 * PASS_TILES ? a.x + PASS_TILES * a.x_stride : NULL; /* x is far away from the first rows */
+            multiply_any(&a, left < PASS_TILES ? left : PASS_TILES);
         }
     }
 }
@@ -189,10 +185,9 @@ static void span(const product *p, int s0, int n)
 /* y from the sums, whose tiles have rows of the matrix as rows. */
 static void finish(float *const *y, const product *p)
 {
-    int t_tiles = (p->n_t + TILE_ROWS - 1) / TILE_ROWS;
     for (int r = p->r0; r < p->r1; r += TILE_ROWS)
         for (int t = 0; t < p->n_t; t += TILE_ROWS) {
-            const unsigned char *tile = p->sums + (size_t)((r - p->r0) / TILE_ROWS * t_tiles + t / TILE_ROWS) * TILE_BYTES;
+            const unsigned char *tile = p->sums + (size_t)((r - p->r0) / TILE_ROWS * p->t_tiles + t / TILE_ROWS) * TILE_BYTES;
             int n_t = p->n_t - t < TILE_ROWS ? p->n_t - t : TILE_ROWS;
             __m512i v[TILE_ROWS];
             for (int i = 0; i < TILE_ROWS; i++)
@@ -209,10 +204,11 @@ void k3_matmul_bf16_amx(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat
     product p = {.x = x, .w = w, .sums = scratch, .n_steps = steps_of(x->cols)};
     tile_fence();
     _tile_loadconfig(&config);
-    for (p.t0 = 0; p.t0 < x->n; p.t0 += BLOCK_T)
-        for (p.r0 = first; p.r0 < last; p.r0 += BLOCK_PANELS * PANEL_ROWS) {
-            p.n_t = x->n - p.t0 < BLOCK_T ? x->n - p.t0 : BLOCK_T;
-            p.r1 = last - p.r0 < BLOCK_PANELS * PANEL_ROWS ? last : p.r0 + BLOCK_PANELS * PANEL_ROWS;
+    for (p.t0 = 0; p.t0 < x->n; p.t0 += BLOCK_TILES * TILE_ROWS)
+        for (p.r0 = first; p.r0 < last; p.r0 += BLOCK_ROWS) {
+            p.n_t = x->n - p.t0 < BLOCK_TILES * TILE_ROWS ? x->n - p.t0 : BLOCK_TILES * TILE_ROWS;
+            p.t_tiles = (p.n_t + TILE_ROWS - 1) / TILE_ROWS;
+            p.r1 = last - p.r0 < BLOCK_ROWS ? last : p.r0 + BLOCK_ROWS;
             for (int s = 0; s < p.n_steps; s += SPAN_STEPS)
                 span(&p, s, p.n_steps - s < SPAN_STEPS ? p.n_steps - s : SPAN_STEPS);
             finish(y, &p);
