@@ -2,14 +2,14 @@
  *
  * The one order of a sum, for every T: lane i of one running sum takes columns i, i + LANES, i + 2 LANES, ... ascending, each with one
  * fused multiply-add; columns beyond the row count as 0 * 0; vf_sum adds the lanes; a row's scale multiplies the result. The weights that
- * enter are the same floats whether they come straight from the codes (T = 1) or from a decoded span (T > 1). */
+ * enter are the same floats whether they come straight from the codes (few rows of x) or from a decoded span. */
 #include "backend/cpu/kernels.h"
 
 #define K3_INLINE static inline __attribute__((always_inline))
 
-/* Columns of a span: 8 rows of it stay in the first-level cache. Rows of x a decoded span serves. Every group of a type divides the step.
- */
-enum { SPAN = 512, TILE_ROWS = 8, TILE_T = 64, MICRO_ROWS = 4, MICRO_T = 6, STEP = 32 };
+/* Columns of a span: 16 rows of it stay near. Rows of x a decoded span serves, and rows that need no span. Every group of a type divides
+ * the step. */
+enum { SPAN = 512, TILE_ROWS = 16, TILE_T = 48, MICRO_ROWS = 4, MICRO_T = 6, STEP = 32, FEW = 3 };
 
 /* The last n < VF_LANES columns; only types without groups have such. */
 static vf last_weights(k3_type type, const unsigned char *codes, const unsigned char *scale, int col, int n)
@@ -25,47 +25,62 @@ K3_INLINE float row_scale(k3_type type, const unsigned char *scale)
     return k3_type_scales_rows(type) ? k3_load_f32(scale, 0) : 1.0f;
 }
 
-/* y[r .. r+rows-1] for one x. */
-K3_INLINE void gemv_rows(float *y, const float *x, const k3_cpu_mat *w, int r, const int rows, const k3_type type)
+/* y[t][r .. r+rows-1] for n_t <= FEW rows of x. */
+K3_INLINE void gemv_rows(float *const *y, const float *const *x, const int n_t, const k3_cpu_mat *w, int r, const int rows,
+                         const k3_type type)
 {
     const unsigned char *codes[VF_GEMV_ROWS], *scale[VF_GEMV_ROWS];
-    vf sum[VF_GEMV_ROWS], group[VF_GEMV_ROWS];
+    vf sum[VF_GEMV_ROWS][FEW], group[VF_GEMV_ROWS];
     int cols = w->cols, c = 0;
     for (int i = 0; i < rows; i++) {
         codes[i] = w->codes + (size_t)(r + i) * w->row_bytes;
         scale[i] = w->scale + (size_t)(r + i) * w->scale_bytes;
-        sum[i] = vf_zero();
+        for (int t = 0; t < n_t; t++)
+            sum[i][t] = vf_zero();
     }
     for (; c + STEP <= cols; c += STEP) {
         for (int i = 0; i < rows; i++)
             group[i] = k3_group(type, scale[i], c);
-        for (int u = 0; u < STEP; u += VF_LANES) {
-            vf xv = vf_load(x + c + u);
-            for (int i = 0; i < rows; i++)
-                sum[i] = vf_fma(k3_weights(type, codes[i], group[i], c + u), xv, sum[i]);
+        for (int u = 0; u < STEP; u += VF_LANES)
+            for (int i = 0; i < rows; i++) {
+                vf weights = k3_weights(type, codes[i], group[i], c + u);
+                for (int t = 0; t < n_t; t++)
+                    sum[i][t] = vf_fma(weights, vf_load(x[t] + c + u), sum[i][t]);
+            }
+    }
+    for (; c + VF_LANES <= cols; c += VF_LANES)
+        for (int i = 0; i < rows; i++) {
+            vf weights = k3_weights(type, codes[i], vf_zero(), c);
+            for (int t = 0; t < n_t; t++)
+                sum[i][t] = vf_fma(weights, vf_load(x[t] + c), sum[i][t]);
         }
+    for (int i = 0; i < rows && c < cols; i++) {
+        vf weights = last_weights(type, codes[i], scale[i], c, cols - c);
+        for (int t = 0; t < n_t; t++)
+            sum[i][t] = vf_fma(weights, vf_load_upto(x[t] + c, cols - c), sum[i][t]);
     }
-    for (; c + VF_LANES <= cols; c += VF_LANES) {
-        vf xv = vf_load(x + c);
+    for (int t = 0; t < n_t; t++)
         for (int i = 0; i < rows; i++)
-            sum[i] = vf_fma(k3_weights(type, codes[i], vf_zero(), c), xv, sum[i]);
-    }
-    if (c < cols) {
-        vf xv = vf_load_upto(x + c, cols - c);
-        for (int i = 0; i < rows; i++)
-            sum[i] = vf_fma(last_weights(type, codes[i], scale[i], c, cols - c), xv, sum[i]);
-    }
-    for (int i = 0; i < rows; i++)
-        y[r + i] = vf_sum(sum[i]) * row_scale(type, scale[i]);
+            y[t][r + i] = vf_sum(sum[i][t]) * row_scale(type, scale[i]);
 }
 
-K3_INLINE void gemv(float *y, const float *x, const k3_cpu_mat *w, int first, int last, const k3_type type)
+K3_INLINE void gemv_few(float *const *y, const float *const *x, const int n_t, const k3_cpu_mat *w, int first, int last, const k3_type type)
 {
     int r = first;
     for (; r + VF_GEMV_ROWS <= last; r += VF_GEMV_ROWS)
-        gemv_rows(y, x, w, r, VF_GEMV_ROWS, type);
+        gemv_rows(y, x, n_t, w, r, VF_GEMV_ROWS, type);
     for (; r < last; r++)
-        gemv_rows(y, x, w, r, 1, type);
+        gemv_rows(y, x, n_t, w, r, 1, type);
+}
+
+K3_INLINE void gemv(float *const *y, const float *const *x, int n_t, const k3_cpu_mat *w, int first, int last, const k3_type type)
+{
+    if (n_t == 1)
+        gemv_few(y, x, 1, w, first, last, type);
+    else if (n_t == 2)
+        gemv_few(y, x, 2, w, first, last, type);
+    else
+        gemv_few(y, x, 3, w, first, last, type);
 }
 
 /* out = weights c0 .. c0+n-1 without the row's scale, padded with zeros to whole vectors. c0 is a multiple of SPAN. */
@@ -118,8 +133,8 @@ static void decode_any(float *out, const unsigned char *codes, const unsigned ch
 #undef K3_DECODE
 }
 
-static void gemv_any(float *y, const float *x, const k3_cpu_mat *w, int first, int last){
-#define K3_GEMV(t) gemv(y, x, w, first, last, t)
+static void gemv_any(float *const *y, const float *const *x, int n_t, const k3_cpu_mat *w, int first, int last){
+#define K3_GEMV(t) gemv(y, x, n_t, w, first, last, t)
     K3_BY_TYPE(w->type, K3_GEMV)
 #undef K3_GEMV
 }
@@ -162,31 +177,25 @@ K3_INLINE void micro_rows(vf (*sum)[TILE_T], float (*span)[SPAN], const float *c
         micro(sum + i, span + i, x, c0, n, 1, n_t);
 }
 
-/* All rows of x of a tile, VF_GEMM_T at a time. Which rows share a pass does not matter to a sum. */
+/* All rows of x of a tile in passes of nearly one size. Which rows share a pass does not matter to a sum. */
 static void micro_tile(vf (*sum)[TILE_T], float (*span)[SPAN], const float *const *x, int c0, int n, int n_rows, int n_t)
 {
 #define K3_MICRO(n_x) micro_rows((vf(*)[TILE_T])(sum[0] + t), span, x + t, c0, n, n_rows, n_x)
-    int t = 0;
-    for (; t + VF_GEMM_T <= n_t; t += VF_GEMM_T)
-        K3_MICRO(VF_GEMM_T);
-    switch (n_t - t) {
-    case 5:
-        K3_MICRO(5);
-        break;
-    case 4:
-        K3_MICRO(4);
-        break;
-    case 3:
-        K3_MICRO(3);
-        break;
-    case 2:
-        K3_MICRO(2);
-        break;
-    case 1:
-        K3_MICRO(1);
-        break;
-    default:
-        break;
+    int n_passes = (n_t + VF_GEMM_T - 1) / VF_GEMM_T;
+    for (int i = 0, t = 0, n_x; i < n_passes; i++, t += n_x) {
+        n_x = (n_t - t) / (n_passes - i);
+        if (n_x == VF_GEMM_T)
+            K3_MICRO(VF_GEMM_T);
+        else if (n_x == 5)
+            K3_MICRO(5);
+        else if (n_x == 4)
+            K3_MICRO(4);
+        else if (n_x == 3)
+            K3_MICRO(3);
+        else if (n_x == 2)
+            K3_MICRO(2);
+        else
+            K3_MICRO(1);
     }
 #undef K3_MICRO
 }
@@ -201,22 +210,26 @@ static void gemm(float *const *y, const float *const *x, int n_t, const k3_cpu_m
             decode_any(span[i], w->codes + (size_t)(r + i) * w->row_bytes, w->scale + (size_t)(r + i) * w->scale_bytes, c0, n, w->type);
         micro_tile(sum, span, x, c0, n, n_rows, n_t);
     }
-    for (int i = 0; i < n_rows; i++) {
-        float scale = row_scale(w->type, w->scale + (size_t)(r + i) * w->scale_bytes);
-        for (int t = 0; t < n_t; t++)
-            y[t][r + i] = vf_sum(sum[i][t]) * scale;
-    }
+    float scale[TILE_ROWS];
+    for (int i = 0; i < n_rows; i++)
+        scale[i] = row_scale(w->type, w->scale + (size_t)(r + i) * w->scale_bytes);
+    for (int t = 0; t < n_t; t++)
+        for (int i = 0; i < n_rows; i++)
+            y[t][r + i] = vf_sum(sum[i][t]) * scale[i];
 }
 
 void K3_KERNEL(matmul)(float *const *y, const float *const *x, int T, const k3_cpu_mat *w, int first, int last)
 {
-    if (T == 1) {
-        gemv_any(y[0], x[0], w, first, last);
+    if (T <= FEW) {
+        gemv_any(y, x, T, w, first, last);
         return;
     }
-    for (int t = 0; t < T; t += TILE_T)
+    int n_tiles = (T + TILE_T - 1) / TILE_T;
+    for (int i = 0, t = 0, n; i < n_tiles; i++, t += n) {
+        n = (T - t) / (n_tiles - i);
         for (int r = first; r < last; r += TILE_ROWS)
-            gemm(y + t, x + t, T - t < TILE_T ? T - t : TILE_T, w, r, last - r < TILE_ROWS ? last - r : TILE_ROWS);
+            gemm(y + t, x + t, n, w, r, last - r < TILE_ROWS ? last - r : TILE_ROWS);
+    }
 }
 
 void K3_KERNEL(decode)(float *out, const void *codes, const void *scale, k3_type type, int cols)

@@ -11,7 +11,7 @@
 
 /* Columns of a step, and of a span whose tiles stay in the caches; rows of the matrix and of x that a block of running sums has, and that
  * one pass has in registers; rows of x of a product that memory bounds, and rows of the matrix of its passes. */
-enum { STEP = 32, SPAN = 1024, BLOCK_ROWS = 16, BLOCK_T = 60, PASS_ROWS = 4, PASS_T = 6, FEW = 3, FEW_ROWS = 8 };
+enum { STEP = 32, SPAN = 2048, BLOCK_ROWS = 16, BLOCK_T = 96, PASS_ROWS = 4, PASS_T = 6, FEW = 3, FEW_ROWS = 8 };
 
 typedef char sums_fit[BLOCK_ROWS * BLOCK_T * sizeof(vf) <= K3_BF16_SCRATCH && SPAN % STEP == 0 ? 1 : -1];
 
@@ -93,76 +93,98 @@ K3_INLINE void few_rows(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat
 
 /* ---- many rows of x ---------------------------------------------------------------------------------------------------------------- */
 
-/* sum[i][t] += columns c0 .. c0+n-1 of row i times those of row t of x; the first span starts the sums. */
-K3_INLINE void pass(vf (*sum)[BLOCK_T], const unsigned char *w, size_t row_bytes, const uint16_t *x, int64_t stride, int c0, int n,
-                    const int rows, const int n_t)
+/* What a pass works on: a span of some rows of the matrix and of x. */
+typedef struct pass {
+    vf (*sum)[BLOCK_T]; /* [row][row of x] */
+    const unsigned char *w;
+    size_t row_bytes;
+    const uint16_t *x;
+    int64_t stride;
+    int c0, n;    /* the span's columns; the first span starts the sums */
+    size_t ahead; /* from a row of the matrix to what is fetched meanwhile; 0: nothing */
+} pass;
+
+K3_INLINE void multiply(const pass *p, int row, const int rows, int t0, const int n_t)
 {
     vf s[PASS_ROWS][PASS_T];
+    const unsigned char *w = p->w + (size_t)row * p->row_bytes + 2 * (size_t)p->c0;
+    const uint16_t *x = p->x + t0 * p->stride + p->c0;
     for (int i = 0; i < rows; i++)
         for (int t = 0; t < n_t; t++)
-            s[i][t] = c0 ? sum[i][t] : vf_zero();
-    w += 2 * (size_t)c0;
-    x += c0;
+            s[i][t] = p->c0 ? p->sum[row + i][t0 + t] : vf_zero();
     int c = 0;
-    for (; c + STEP <= n; c += STEP) {
+    for (; c + STEP <= p->n; c += STEP) {
         __m512bh wv[PASS_ROWS];
-        for (int i = 0; i < rows; i++)
-            wv[i] = load(w + (size_t)i * row_bytes + 2 * (size_t)c);
+        for (int i = 0; i < rows; i++) {
+            wv[i] = load(w + (size_t)i * p->row_bytes + 2 * (size_t)c);
+            if (p->ahead)
+                vf_prefetch(w + (size_t)i * p->row_bytes + p->ahead + 2 * (size_t)c);
+        }
         for (int t = 0; t < n_t; t++) {
-            __m512bh xv = load(x + t * stride + c);
+            __m512bh xv = load(x + t * p->stride + c);
             for (int i = 0; i < rows; i++)
                 s[i][t] = _mm512_dpbf16_ps(s[i][t], wv[i], xv);
         }
     }
-    if (c < n)
+    if (c < p->n)
         for (int i = 0; i < rows; i++) {
-            __m512bh wv = load_upto(w + (size_t)i * row_bytes + 2 * (size_t)c, n - c);
+            __m512bh wv = load_upto(w + (size_t)i * p->row_bytes + 2 * (size_t)c, p->n - c);
             for (int t = 0; t < n_t; t++)
-                s[i][t] = _mm512_dpbf16_ps(s[i][t], wv, load(x + t * stride + c));
+                s[i][t] = _mm512_dpbf16_ps(s[i][t], wv, load(x + t * p->stride + c));
         }
     for (int i = 0; i < rows; i++)
         for (int t = 0; t < n_t; t++)
-            sum[i][t] = s[i][t];
+            p->sum[row + i][t0 + t] = s[i][t];
 }
 
-K3_INLINE void pass_rows(vf (*sum)[BLOCK_T], const unsigned char *w, size_t row_bytes, const uint16_t *x, int64_t stride, int c0, int n,
-                         int n_rows, const int n_t)
+K3_INLINE void multiply_rows(const pass *p, int n_rows, int t0, const int n_t)
 {
     int i = 0;
     for (; i + PASS_ROWS <= n_rows; i += PASS_ROWS)
-        pass(sum + i, w + (size_t)i * row_bytes, row_bytes, x, stride, c0, n, PASS_ROWS, n_t);
+        multiply(p, i, PASS_ROWS, t0, n_t);
     for (; i < n_rows; i++)
-        pass(sum + i, w + (size_t)i * row_bytes, row_bytes, x, stride, c0, n, 1, n_t);
+        multiply(p, i, 1, t0, n_t);
 }
 
-/* A span for all rows of x of a block, PASS_T at a time. Which rows share a pass does not matter to a sum. */
-static void pass_block(vf (*sum)[BLOCK_T], const unsigned char *w, size_t row_bytes, const uint16_t *x, int64_t stride, int c0, int n,
-                       int n_rows, int n_t)
+/* All rows of x of a block in passes of nearly one size. Which rows share a pass does not matter to a sum. */
+static void multiply_block(pass *p, int n_rows, int n_t, size_t ahead)
 {
-#define K3_PASS(n_x) pass_rows((vf(*)[BLOCK_T])(sum[0] + t), w, row_bytes, x + t * stride, stride, c0, n, n_rows, n_x)
-    int t = 0;
-    for (; t + PASS_T <= n_t; t += PASS_T)
-        K3_PASS(PASS_T);
-    switch (n_t - t) {
-    case 5:
-        K3_PASS(5);
-        break;
-    case 4:
-        K3_PASS(4);
-        break;
-    case 3:
-        K3_PASS(3);
-        break;
-    case 2:
-        K3_PASS(2);
-        break;
-    case 1:
-        K3_PASS(1);
-        break;
-    default:
-        break;
+    int n_passes = (n_t + PASS_T - 1) / PASS_T;
+    for (int i = 0, t = 0; i < n_passes; i++) {
+        int n = (n_t - t) / (n_passes - i);
+        p->ahead = i ? 0 : ahead;
+        if (n == 6)
+            multiply_rows(p, n_rows, t, 6);
+        else if (n == 5)
+            multiply_rows(p, n_rows, t, 5);
+        else if (n == 4)
+            multiply_rows(p, n_rows, t, 4);
+        else
+            multiply_rows(p, n_rows, t, 3);
+        t += n;
     }
-#undef K3_PASS
+}
+
+/* Two vectors whose halves are added, side by side; the steps of vf_sum for 16 rows at once. */
+K3_INLINE vf fold(vf a, vf b)
+{
+    return vf_add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+
+/* Lane i = vf_sum of row i's sums for row t of x; rows that are not there give the last one's. */
+static vf sums_of(vf (*sum)[BLOCK_T], int n_rows, int t)
+{
+    vf quarter[4];
+    for (int i = 0; i < 4; i++) {
+        vf row[4];
+        for (int k = 0; k < 4; k++)
+            row[k] = sum[4 * k + i < n_rows ? 4 * k + i : n_rows - 1][t];
+        vf a = fold(row[0], row[1]), b = fold(row[2], row[3]);
+        quarter[i] = vf_add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    }
+    vf low = vf_add(_mm512_shuffle_ps(quarter[0], quarter[1], 0x44), _mm512_shuffle_ps(quarter[0], quarter[1], 0xee));
+    vf high = vf_add(_mm512_shuffle_ps(quarter[2], quarter[3], 0x44), _mm512_shuffle_ps(quarter[2], quarter[3], 0xee));
+    return vf_add(_mm512_shuffle_ps(low, high, 0x88), _mm512_shuffle_ps(low, high, 0xdd));
 }
 
 void k3_matmul_bf16_avx512bf16(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat *w, int first, int last, void *scratch)
@@ -175,17 +197,20 @@ void k3_matmul_bf16_avx512bf16(float *const *y, const k3_bf16_rows *x, const k3_
         few_rows(y, x, w, first, last, 3);
     if (x->n <= FEW)
         return;
-    vf(*sum)[BLOCK_T] = scratch;
-    int64_t stride = stride_of(x);
-    for (int t0 = 0; t0 < x->n; t0 += BLOCK_T)
+    pass p = {.sum = scratch, .row_bytes = w->row_bytes, .stride = stride_of(x)};
+    int n_blocks = (x->n + BLOCK_T - 1) / BLOCK_T;
+    for (int b = 0, t0 = 0, n_t; b < n_blocks; b++, t0 += n_t) {
+        n_t = (x->n - t0) / (n_blocks - b);
         for (int r = first; r < last; r += BLOCK_ROWS) {
-            int n_t = x->n - t0 < BLOCK_T ? x->n - t0 : BLOCK_T, n_rows = last - r < BLOCK_ROWS ? last - r : BLOCK_ROWS;
-            const unsigned char *rows = w->codes + (size_t)r * w->row_bytes;
-            for (int c0 = 0; c0 < x->cols; c0 += SPAN)
-                pass_block(sum, rows, w->row_bytes, x->values + t0 * stride, stride, c0, x->cols - c0 < SPAN ? x->cols - c0 : SPAN, n_rows,
-                           n_t);
-            for (int i = 0; i < n_rows; i++)
-                for (int t = 0; t < n_t; t++)
-                    y[t0 + t][r + i] = vf_sum(sum[i][t]);
+            int n_rows = last - r < BLOCK_ROWS ? last - r : BLOCK_ROWS;
+            p.w = w->codes + (size_t)r * w->row_bytes;
+            p.x = x->values + t0 * p.stride;
+            for (p.c0 = 0; p.c0 < x->cols; p.c0 += SPAN) {
+                p.n = x->cols - p.c0 < SPAN ? x->cols - p.c0 : SPAN;
+                multiply_block(&p, n_rows, n_t, BLOCK_ROWS * w->row_bytes);
+            }
+            for (int t = 0; t < n_t; t++)
+                vf_store_upto(y[t0 + t] + r, sums_of(p.sum, n_rows, t), n_rows);
         }
+    }
 }
