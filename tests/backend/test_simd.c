@@ -27,6 +27,8 @@ static job make_job(const job_op *op, int round, k3_type type)
     j.odd = round % 2;
     if (op->by_type) {
         int granule = k3_type_granule(type);
+        if (round % 3) /* whole blocks of 32: multiplied as integers where the type is */
+            granule = granule < 32 ? 32 : granule;
         j.a = (j.a + granule - 1) / granule * granule;
     }
     if (strncmp(op->name, "kda_", 4) == 0 && strcmp(op->name, "kda_gate"))
@@ -35,6 +37,8 @@ static job make_job(const job_op *op, int round, k3_type type)
         j.T = 70; /* more rows than one tile of x holds, and more of the matrix than a block of tiles */
     if (strcmp(op->name, "matmul") == 0 && round == 5)
         j.b += 70;
+    if (strcmp(op->name, "matmul") == 0 && round == 7)
+        j.T = 10 + (int)type; /* one pass of integer products, or two */
     if (strcmp(op->name, "matmul_bf16") == 0 && round % 4 == 3)
         j.T += 40;
     if (strcmp(op->name, "matmul_bf16") == 0 && round == 7) { /* beyond the blocks of the kernels, in every direction */

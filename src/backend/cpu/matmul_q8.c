@@ -37,19 +37,20 @@ void k3_quantize_q8_scalar(const k3_q8 *q, int row, const float *x, int first, i
 /* A weight as the integer that is multiplied: its code, or twice its value where that may be a half. */
 static int integer_of(k3_type type, const unsigned char *codes, int c)
 {
-    if (type == K3_INT8)
-        return (signed char)codes[c];
-    return type == K3_INT4_G64 ? (int)k3_nibble(codes, c) - 8 : (int)(2 * k3_e2m1(k3_nibble(codes, c)));
+    float value = type == K3_MXFP4 ? 2 * k3_e2m1(k3_nibble(codes, c)) : type == K3_INT4_G64 ? (float)k3_nibble(codes, c) - 8 : 0;
+    return (int)(type == K3_MXFP4 || type == K3_INT4_G64 ? value : k3_decode_code(type, codes, NULL, c));
 }
 
+/* Of the block that column c lies in; 1 where the row has one scale, which multiplies the end. */
 static float scale_of(k3_type type, const unsigned char *scale, int c)
 {
-    return type == K3_INT4_G64 ? k3_load_f32(scale, (size_t)(c / 64)) : 0.5f * k3_e8m0(scale[c / 32]);
+    if (k3_type_scales_rows(type))
+        return 1;
+    return type == K3_INT4_G64 ? k3_load_f32(scale, (size_t)(c / 64)) : k3_e8m0(scale[c / 32]);
 }
 
 /* y[t][r] = sum_b (sum_c W[r, c] x[t, c]) s_w[r, b] s_x[t, b]   over blocks b of K3_Q8_BLOCK columns c. A row's own scale multiplies the
- * end.
- */
+ * end, and a half where the integers are doubled. */
 void k3_matmul_q8_scalar(float *const *y, const k3_q8 *x, const int32_t *row_of, int T, const k3_cpu_mat *w, int first, int last)
 {
     for (int r = first; r < last; r++) {
@@ -62,10 +63,9 @@ void k3_matmul_q8_scalar(float *const *y, const k3_q8 *x, const int32_t *row_of,
                 int32_t dot = 0;
                 for (int c = c0; c < c0 + K3_Q8_BLOCK; c++)
                     dot += integer_of(w->type, codes, c) * x_codes[w->type == K3_INT8 ? c : place_by_nibble(c)];
-                float x_scale = x->scale[(start + c0) / K3_Q8_BLOCK];
-                sum = fmaf((float)dot, w->type == K3_INT8 ? x_scale : scale_of(w->type, scale, c0) * x_scale, sum);
+                sum = fmaf((float)dot, scale_of(w->type, scale, c0) * x->scale[(start + c0) / K3_Q8_BLOCK], sum);
             }
-            y[t][r] = w->type == K3_INT8 ? sum * k3_load_f32(scale, 0) : sum;
+            y[t][r] = k3_type_scales_rows(w->type) ? sum * k3_load_f32(scale, 0) : w->type == K3_MXFP4 ? sum * 0.5f : sum;
         }
     }
 }

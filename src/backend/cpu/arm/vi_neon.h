@@ -2,7 +2,7 @@
 #ifndef K3_BACKEND_CPU_ARM_VI_H
 #define K3_BACKEND_CPU_ARM_VI_H
 
-enum { VI_ROWS = 4, VI_MANY = 8, VI_INT8_OFFSET = 0 };
+enum { VI_ROWS = 4, VI_SOME = 8, VI_MANY = 12, VI_INT8_OFFSET = 0 };
 
 typedef int32x4_t vi;
 
@@ -31,11 +31,38 @@ static inline vi vi_add32(vi a, vi b)
     return vaddq_s32(a, b);
 }
 
+static inline vi vi_sub32(vi a, vi b)
+{
+    return vsubq_s32(a, b);
+}
+
+static inline vi vi_load(const void *p)
+{
+    return vreinterpretq_s32_u8(vld1q_u8(p));
+}
+
+static inline void vi_store(void *p, vi x)
+{
+    vst1q_u8(p, vreinterpretq_u8_s32(x));
+}
+
+static inline vi vi_load_words(const unsigned char *p)
+{
+    return vreinterpretq_s32_u16(vmovl_u8(vld1_u8(p)));
+}
+
 /* One row fills a vector. */
 static inline vi vi_load_rows(const unsigned char *p, size_t step)
 {
     (void)step;
-    return vreinterpretq_s32_u8(vld1q_u8(p));
+    return vi_load(p);
+}
+
+static inline void vi_load_rows2(vi *low, vi *high, const unsigned char *p, size_t step)
+{
+    (void)step;
+    *low = vi_load(p);
+    *high = vi_load(p + 16);
 }
 
 static inline vi vi_unpack_low32(vi a, vi b)
@@ -76,16 +103,59 @@ static inline vi vi_twice_e2m1(vi nibbles)
 }
 
 /* Codes without a sign are below 128. */
-static inline vi vi_dot(vi sum, vi u, const signed char *x)
+static inline vi vi_dot(vi sum, vi u, vi x)
 {
-    int32_t four;
-    memcpy(&four, x, 4);
-    return vdotq_s32(sum, vreinterpretq_s8_s32(u), vreinterpretq_s8_s32(vdupq_n_s32(four)));
+    return vdotq_s32(sum, vreinterpretq_s8_s32(u), vreinterpretq_s8_s32(x));
 }
 
-static inline vi vi_dot_int8(vi sum, vi u, const signed char *x)
+static inline vi vi_dot_int8(vi sum, vi u, vi x)
 {
     return vi_dot(sum, u, x);
+}
+
+static inline vi vi_dot4(vi sum, const vi u[4], const signed char *x)
+{
+    int8x16_t four = vld1q_s8(x);
+    sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(u[0]), four, 0);
+    sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(u[1]), four, 1);
+    sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(u[2]), four, 2);
+    return vdotq_laneq_s32(sum, vreinterpretq_s8_s32(u[3]), four, 3);
+}
+
+static inline vi vi_dot4_int8(vi sum, const vi u[4], const signed char *x)
+{
+    return vi_dot4(sum, u, x);
+}
+
+static inline vi vi_evens32(vi a, vi b)
+{
+    return vuzp1q_s32(a, b);
+}
+
+static inline vi vi_odds32(vi a, vi b)
+{
+    return vuzp2q_s32(a, b);
+}
+
+static inline vi vi_pair_sums(vi a, vi b)
+{
+    return vpaddq_s32(a, b);
+}
+
+static inline vi vi_pair_sums16(vi a, vi b)
+{
+    return vpaddq_s32(a, b);
+}
+
+static inline vi vi_join_halves(vi a, vi b)
+{
+    return vaddq_s32(a, b);
+}
+
+/* A vector is one lane. */
+static inline void vi_turn_lanes(vi v[VI_ROWS / 4])
+{
+    (void)v;
 }
 
 static inline vf vi_to_float(vi x)

@@ -2,7 +2,7 @@
 #ifndef K3_BACKEND_CPU_X86_VI_H
 #define K3_BACKEND_CPU_X86_VI_H
 
-enum { VI_ROWS = 8, VI_MANY = 4, VI_INT8_OFFSET = 0 };
+enum { VI_ROWS = 8, VI_SOME = 4, VI_MANY = 4, VI_INT8_OFFSET = 0 };
 
 typedef __m256i vi;
 
@@ -31,10 +31,37 @@ static inline vi vi_add32(vi a, vi b)
     return _mm256_add_epi32(a, b);
 }
 
+static inline vi vi_sub32(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+
+static inline vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+static inline void vi_store(void *p, vi x)
+{
+    _mm256_storeu_si256(p, x);
+}
+
+static inline vi vi_load_words(const unsigned char *p)
+{
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
 static inline vi vi_load_rows(const unsigned char *p, size_t step)
 {
     __m128i low = _mm_loadu_si128((const __m128i *)(const void *)p), high = _mm_loadu_si128((const __m128i *)(const void *)(p + step));
     return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+static inline void vi_load_rows2(vi *low, vi *high, const unsigned char *p, size_t step)
+{
+    vi a = vi_load(p), b = vi_load(p + step);
+    *low = _mm256_permute2x128_si256(a, b, 0x20);
+    *high = _mm256_permute2x128_si256(a, b, 0x31);
 }
 
 static inline vi vi_unpack_low32(vi a, vi b)
@@ -78,20 +105,71 @@ static inline vi vi_four(const signed char *x)
 {
     int32_t four;
     memcpy(&four, x, 4);
-    return _mm256_set1_epi32(four);
+    return vi_set32(four);
 }
 
-/* u is at most 24, so that two products fit 16 bits. */
-static inline vi vi_dot(vi sum, vi u, const signed char *x)
+/* u is at most 24, so that two products fit 16 bits, and eight of them. */
+static inline vi vi_dot(vi sum, vi u, vi x)
 {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(u, vi_four(x)), _mm256_set1_epi16(1)));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1)));
+}
+
+static inline vi vi_dot4(vi sum, const vi u[4], const signed char *x)
+{
+    vi pairs[4];
+    for (int i = 0; i < 4; i++)
+        pairs[i] = _mm256_maddubs_epi16(u[i], vi_four(x + 4 * i));
+    vi all = _mm256_add_epi16(_mm256_add_epi16(pairs[0], pairs[1]), _mm256_add_epi16(pairs[2], pairs[3]));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(all, _mm256_set1_epi16(1)));
 }
 
 /* w x = |w| (x with w's sign): 2 * 128 * 127 fits 16 bits. */
-static inline vi vi_dot_int8(vi sum, vi w, const signed char *x)
+static inline vi vi_dot_int8(vi sum, vi w, vi x)
 {
-    vi pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(vi_four(x), w));
+    vi pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+static inline vi vi_dot4_int8(vi sum, const vi w[4], const signed char *x)
+{
+    for (int i = 0; i < 4; i++)
+        sum = vi_dot_int8(sum, w[i], vi_four(x + 4 * i));
+    return sum;
+}
+
+static inline vi vi_evens32(vi a, vi b)
+{
+    __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)), 0xd8);
+}
+
+static inline vi vi_odds32(vi a, vi b)
+{
+    __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)), 0xd8);
+}
+
+static inline vi vi_pair_sums(vi a, vi b)
+{
+    __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return vi_add32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
+}
+
+static inline vi vi_pair_sums16(vi a, vi b)
+{
+    return _mm256_madd_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16(1));
+}
+
+static inline vi vi_join_halves(vi a, vi b)
+{
+    return vi_add32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+}
+
+static inline void vi_turn_lanes(vi v[VI_ROWS / 4])
+{
+    vi a = v[0];
+    v[0] = _mm256_permute2x128_si256(a, v[1], 0x20);
+    v[1] = _mm256_permute2x128_si256(a, v[1], 0x31);
 }
 
 static inline vf vi_to_float(vi x)

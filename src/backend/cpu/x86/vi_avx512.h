@@ -2,8 +2,8 @@
 #ifndef K3_BACKEND_CPU_X86_VI_H
 #define K3_BACKEND_CPU_X86_VI_H
 
-/* Rows of a tile; rows of x of one pass over a panel; what vi_int8 adds to a code. */
-enum { VI_ROWS = 16, VI_MANY = 8, VI_INT8_OFFSET = 128 };
+/* Rows of a tile; rows of x of a pass that turns codes as it goes, and of one over a panel; what vi_int8 adds to a code. */
+enum { VI_ROWS = 16, VI_SOME = 8, VI_MANY = 12, VI_INT8_OFFSET = 128 };
 
 typedef __m512i vi;
 
@@ -32,6 +32,27 @@ static inline vi vi_add32(vi a, vi b)
     return _mm512_add_epi32(a, b);
 }
 
+static inline vi vi_sub32(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+static inline vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline void vi_store(void *p, vi x)
+{
+    _mm512_storeu_si512(p, x);
+}
+
+/* Half as many bytes as a vector has, as words. */
+static inline vi vi_load_words(const unsigned char *p)
+{
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
 /* 16 bytes from each of p, p + step, ..., one after the other. */
 static inline vi vi_load_rows(const unsigned char *p, size_t step)
 {
@@ -39,6 +60,17 @@ static inline vi vi_load_rows(const unsigned char *p, size_t step)
     x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(p + step)), 1);
     x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(p + 2 * step)), 2);
     return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(p + 3 * step)), 3);
+}
+
+/* 16 bytes at p and the next 16 from the same rows. A load of 32 bytes costs what one of 16 does. */
+static inline void vi_load_rows2(vi *low, vi *high, const unsigned char *p, size_t step)
+{
+    vi a = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    vi b = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)(p + 2 * step)));
+    a = _mm512_inserti64x4(a, _mm256_loadu_si256((const __m256i *)(const void *)(p + step)), 1);
+    b = _mm512_inserti64x4(b, _mm256_loadu_si256((const __m256i *)(const void *)(p + 3 * step)), 1);
+    *low = _mm512_shuffle_i32x4(a, b, 0x88);
+    *high = _mm512_shuffle_i32x4(a, b, 0xdd);
 }
 
 /* Within each 16 bytes. */
@@ -81,17 +113,75 @@ static inline vi vi_twice_e2m1(vi nibbles)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
 }
 
-/* sum + the products of each dword's 4 codes u >= 0 with the 4 signed bytes at x. */
-static inline vi vi_dot(vi sum, vi u, const signed char *x)
+/* sum + the products of each dword's 4 codes u >= 0 with the 4 signed bytes of x. */
+static inline vi vi_dot(vi sum, vi u, vi x)
+{
+    return _mm512_dpbusd_epi32(sum, u, x);
+}
+
+static inline vi vi_dot_int8(vi sum, vi u, vi x)
+{
+    return vi_dot(sum, u, x);
+}
+
+/* 4 bytes of x for every dword. */
+static inline vi vi_four(const signed char *x)
 {
     int32_t four;
     memcpy(&four, x, 4);
-    return _mm512_dpbusd_epi32(sum, u, _mm512_set1_epi32(four));
+    return vi_set32(four);
 }
 
-static inline vi vi_dot_int8(vi sum, vi u, const signed char *x)
+/* Four of them, each with 4 bytes at x for all lanes. */
+static inline vi vi_dot4(vi sum, const vi u[4], const signed char *x)
 {
-    return vi_dot(sum, u, x);
+    for (int i = 0; i < 4; i++)
+        sum = vi_dot(sum, u[i], vi_four(x + 4 * i));
+    return sum;
+}
+
+static inline vi vi_dot4_int8(vi sum, const vi u[4], const signed char *x)
+{
+    return vi_dot4(sum, u, x);
+}
+
+/* The even dwords of a, then those of b; and the odd ones. */
+static inline vi vi_evens32(vi a, vi b)
+{
+    return _mm512_permutex2var_epi32(a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
+}
+
+static inline vi vi_odds32(vi a, vi b)
+{
+    return _mm512_permutex2var_epi32(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
+}
+
+/* Sums of neighbouring dwords: within each 16 bytes the two of a, then the two of b. */
+static inline vi vi_pair_sums(vi a, vi b)
+{
+    __m512 x = _mm512_castsi512_ps(a), y = _mm512_castsi512_ps(b);
+    return vi_add32(_mm512_castps_si512(_mm512_shuffle_ps(x, y, 0x88)), _mm512_castps_si512(_mm512_shuffle_ps(x, y, 0xdd)));
+}
+
+/* The same for dwords that fit 16 bits. */
+static inline vi vi_pair_sums16(vi a, vi b)
+{
+    return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+}
+
+/* a and b hold blocks of 32 bytes one after the other: dword by dword, the two halves of each added, 16 bytes a block. */
+static inline vi vi_join_halves(vi a, vi b)
+{
+    return vi_add32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* Lane j of each of the vectors, one after the other, becomes vector j; a lane is 16 bytes. */
+static inline void vi_turn_lanes(vi v[VI_ROWS / 4])
+{
+    vi a = _mm512_shuffle_i32x4(v[0], v[1], 0x44), b = _mm512_shuffle_i32x4(v[0], v[1], 0xee);
+    vi c = _mm512_shuffle_i32x4(v[2], v[3], 0x44), d = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
+    v[0] = _mm512_shuffle_i32x4(a, c, 0x88), v[1] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    v[2] = _mm512_shuffle_i32x4(b, d, 0x88), v[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
 static inline vf vi_to_float(vi x)
@@ -107,9 +197,9 @@ static inline vf vi_as_float(vi x)
 /* 2^(byte - 127) of byte i of each dword: k3_e8m0. Bytes 0 and 255 have a mantissa. */
 static inline vf vi_e8m0(vi dwords, int i)
 {
-    vi byte = _mm512_and_si512(_mm512_srl_epi32(dwords, _mm_cvtsi32_si128(8 * i)), vi_set32(255));
-    __mmask16 is_odd = _mm512_cmplt_epu32_mask(_mm512_and_si512(vi_add32(byte, vi_set32(1)), vi_set32(255)), vi_set32(2));
-    vi bits = _mm512_slli_epi32(byte, 23);
+    vi bits = i < 3 ? _mm512_sll_epi32(dwords, _mm_cvtsi32_si128(23 - 8 * i)) : _mm512_srli_epi32(dwords, 1);
+    bits = vi_and(bits, vi_set32(0x7f800000));
+    __mmask16 is_odd = _mm512_testn_epi32_mask(vi_add32(bits, vi_set32(0x00800000)), vi_set32(0x7f000000));
     return _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, is_odd, bits, vi_set32(0x00400000)));
 }
 
