@@ -44,8 +44,9 @@ void k3_matmul_scalar(float *const *y, const float *const *x, int T, const k3_cp
 
 /* ---- the op ------------------------------------------------------------------------------------------- */
 
-/* A piece of a thread has at least PIECE items where there are enough: neighbouring rows share what is fetched ahead. */
-enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16, PIECE = 8, MANY_ROWS = 32 };
+/* A piece of a thread has at least PIECE items where there are enough: neighbouring rows share what is fetched ahead. Few rows of x wait
+ * for memory alone: longer runs of it. */
+enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16, PIECE = 8, PIECE_FOR_FEW = 32, FEW = 3, MANY_ROWS = 32 };
 
 /* Items are blocks of ROWS_AN_ITEM rows of all projections, one projection after the other. */
 typedef struct matmul_args {
@@ -157,8 +158,9 @@ void k3_cpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, in
         bytes += k3_cpu_mat_bytes(proj[i].w);
     }
     int64_t n_items = a.first_item[n_proj], grain = k3_cpu_grain((int64_t)ROWS_AN_ITEM * cols * T), fair = n_items / (4 * cpu->n_threads);
-    if (grain < PIECE)
-        grain = fair < grain ? grain : fair < PIECE ? fair : PIECE;
+    int64_t piece = T <= FEW ? PIECE_FOR_FEW : PIECE;
+    if (grain < piece)
+        grain = fair < grain ? grain : fair < piece ? fair : piece;
     if (has_bf16 && T >= MANY_ROWS) { /* a piece takes all of x through the caches */
         int64_t half = n_items / (2 * cpu->n_threads) / 2 * 2;
         grain = half < 2 ? 2 : half < PIECE ? half : PIECE;

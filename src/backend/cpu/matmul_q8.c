@@ -29,7 +29,7 @@ void k3_quantize_q8_scalar(const k3_q8 *q, int row, const float *x, int first, i
                 q->by_nibble[start + place_by_nibble(c)] = (signed char)code;
             sum += code;
         }
-        q->scale[(start + c0) / K3_Q8_BLOCK] = spoiled != 0 ? spoiled : is_lost ? 0 : largest / 127;
+        q->scale[(start + c0) / K3_Q8_BLOCK] = spoiled != 0 ? NAN : is_lost ? 0 : largest / 127;
         q->sum[(start + c0) / K3_Q8_BLOCK] = sum;
     }
 }

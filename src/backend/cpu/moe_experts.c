@@ -7,7 +7,8 @@
  * bytes are read once for all rows that want it. Pairs whose expert is not here are left out. The kernels are those of matmul and situ_glu:
  * this file holds no arithmetic of its own. Where products are of integers, z and the inner activations are rounded to 8 bits. */
 
-enum { INNER_ROWS = 64, LATENT_ROWS = 64 };
+/* An item is BLOCK rows of an expert or a multiple: long enough runs of memory, and enough of them for each thread. */
+enum { BLOCK = 64, ITEMS_A_THREAD = 16 };
 
 /* One expert and the pairs (t, k) that want it: places first .. first+n-1 of the sorted pairs. */
 typedef struct moe_job {
@@ -21,7 +22,7 @@ typedef struct moe_args {
     const float *z;
     int L, I;
     float b1, b2;
-    int n_jobs;
+    int n_jobs, inner_rows, down_rows; /* rows of an item */
     moe_job *jobs;
     int n_pairs; /* those whose expert is here */
     int *count;  /* [E]: pairs of each id, then its next place */
@@ -49,10 +50,10 @@ static void inner_task(void *arg, int64_t first, int64_t last, int thread)
 {
     (void)thread;
     const moe_args *a = arg;
-    int blocks = (a->I + INNER_ROWS - 1) / INNER_ROWS;
+    int blocks = (a->I + a->inner_rows - 1) / a->inner_rows;
     for (int64_t i = first; i < last; i++) {
         const moe_job *job = &a->jobs[i / blocks];
-        int r0 = (int)(i % blocks) * INNER_ROWS, r1 = r0 + INNER_ROWS < a->I ? r0 + INNER_ROWS : a->I;
+        int r0 = (int)(i % blocks) * a->inner_rows, r1 = r0 + a->inner_rows < a->I ? r0 + a->inner_rows : a->I;
         float *const *gate = a->gate_row + job->first, *const *up = a->up_row + job->first;
         multiply(a, a->gate_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w1, r0, r1);
         multiply(a, a->up_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w3, r0, r1);
@@ -69,10 +70,10 @@ static void down_task(void *arg, int64_t first, int64_t last, int thread)
 {
     (void)thread;
     const moe_args *a = arg;
-    int blocks = (a->L + LATENT_ROWS - 1) / LATENT_ROWS;
+    int blocks = (a->L + a->down_rows - 1) / a->down_rows;
     for (int64_t i = first; i < last; i++) {
         const moe_job *job = &a->jobs[i / blocks];
-        int r0 = (int)(i % blocks) * LATENT_ROWS, r1 = r0 + LATENT_ROWS < a->L ? r0 + LATENT_ROWS : a->L;
+        int r0 = (int)(i % blocks) * a->down_rows, r1 = r0 + a->down_rows < a->L ? r0 + a->down_rows : a->L;
         multiply(a, a->slot_row, (const float *const *)a->gate_row, &a->inner_q8, a->place_of, job, &job->w2, r0, r1);
     }
 }
@@ -196,6 +197,13 @@ static int sort_pairs(k3_cpu *cpu, moe_args *a, const int32_t *ids, float *slots
     return 1;
 }
 
+/* Of `rows` rows of each of n_jobs experts. */
+static int item_rows(const k3_cpu *cpu, int n_jobs, int rows)
+{
+    int pieces = (ITEMS_A_THREAD * cpu->n_threads + n_jobs - 1) / n_jobs, piece = (rows + pieces - 1) / pieces;
+    return (piece + BLOCK - 1) / BLOCK * BLOCK;
+}
+
 void k3_cpu_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe *moe)
 {
     k3_cpu *cpu = k3_cpu_of(be);
@@ -210,10 +218,12 @@ void k3_cpu_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe *mo
         return;
     if (a.is_q8)
         k3_cpu_quantize(cpu, &a.z_q8, a.z, moe->T);
-    int64_t inner_blocks = (a.I + INNER_ROWS - 1) / INNER_ROWS, down_blocks = (a.L + LATENT_ROWS - 1) / LATENT_ROWS;
+    a.inner_rows = item_rows(cpu, a.n_jobs, a.I);
+    a.down_rows = item_rows(cpu, a.n_jobs, a.L);
+    int64_t inner_blocks = (a.I + a.inner_rows - 1) / a.inner_rows, down_blocks = (a.L + a.down_rows - 1) / a.down_rows;
     int64_t rows = ((int64_t)a.n_pairs + a.n_jobs - 1) / a.n_jobs;
-    k3_pool_run(cpu->pool, inner_task, &a, a.n_jobs * inner_blocks, k3_cpu_grain(rows * INNER_ROWS * a.L));
-    k3_pool_run(cpu->pool, down_task, &a, a.n_jobs * down_blocks, k3_cpu_grain(rows * LATENT_ROWS * a.I));
+    k3_pool_run(cpu->pool, inner_task, &a, a.n_jobs * inner_blocks, k3_cpu_grain(rows * a.inner_rows * a.L));
+    k3_pool_run(cpu->pool, down_task, &a, a.n_jobs * down_blocks, k3_cpu_grain(rows * a.down_rows * a.I));
     uint64_t bytes = 3 * (uint64_t)a.I * (k3_type_row_bytes(K3_MXFP4, a.L) + k3_type_scale_bytes(K3_MXFP4, a.L));
     k3_cpu_end(cpu, K3_OP_MOE_EXPERTS, t0, bytes * (uint64_t)a.n_jobs);
 }

@@ -41,16 +41,6 @@ static inline vi vi_load(const void *p)
     return vreinterpretq_s32_u8(vld1q_u8(p));
 }
 
-static inline void vi_store(void *p, vi x)
-{
-    vst1q_u8(p, vreinterpretq_u8_s32(x));
-}
-
-static inline vi vi_load_words(const unsigned char *p)
-{
-    return vreinterpretq_s32_u16(vmovl_u8(vld1_u8(p)));
-}
-
 /* One row fills a vector. */
 static inline vi vi_load_rows(const unsigned char *p, size_t step)
 {
@@ -156,6 +146,45 @@ static inline vi vi_join_halves(vi a, vi b)
 static inline void vi_turn_lanes(vi v[VI_ROWS / 4])
 {
     (void)v;
+}
+
+static inline vi vi_of_float(vf x)
+{
+    return vreinterpretq_s32_f32(x);
+}
+
+static inline vi vi_max32(vi a, vi b)
+{
+    return vmaxq_s32(a, b);
+}
+
+static inline int32_t vi_largest32(vi x)
+{
+    return vmaxvq_s32(x);
+}
+
+static inline int32_t vi_sum32(vi x)
+{
+    return vaddvq_s32(x);
+}
+
+static inline vi vi_round(vf x)
+{
+    return vcvtnq_s32_f32(x);
+}
+
+static inline void vi_store_codes(signed char *codes, signed char *by_nibble, const vi code[8])
+{
+    static const unsigned char order[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
+    for (int i = 0; i < 2; i++) {
+        int16x8_t a = vcombine_s16(vmovn_s32(code[4 * i]), vmovn_s32(code[4 * i + 1]));
+        int16x8_t b = vcombine_s16(vmovn_s32(code[4 * i + 2]), vmovn_s32(code[4 * i + 3]));
+        int8x16_t bytes = vcombine_s8(vmovn_s16(a), vmovn_s16(b));
+        if (codes)
+            vst1q_s8(codes + 16 * i, bytes);
+        if (by_nibble)
+            vst1q_s8(by_nibble + 16 * i, vqtbl1q_s8(bytes, vld1q_u8(order)));
+    }
 }
 
 static inline vf vi_to_float(vi x)

@@ -348,14 +348,24 @@ K3_INLINE void use_block(vf *sum, const x_pass *x, const int n_t, const vi u[DWO
         sum[t] = add_block(sum[t], dot[t], w_scale, x->scale[t][b], type);
 }
 
+/* Asks for what the next tile has in the columns of blocks b .. b+n-1, of which p is the place in the first row: each row's line once. */
+K3_INLINE void fetch_next_tile(const unsigned char *p, size_t stride, int b, const int n, const k3_type type)
+{
+    const int blocks_a_line = 64 / bytes_a_block(type), every = blocks_a_line > n ? blocks_a_line / n : 1;
+    for (int i = b / n % every; i < VI_ROWS; i += every)
+        vf_prefetch(p + (size_t)(VI_ROWS + i) * stride);
+}
+
 K3_INLINE void fill_panel(panel *to, const k3_cpu_mat *w, int r, stretch at, const k3_type type)
 {
     const unsigned char *p = w->codes + (size_t)r * w->row_bytes + (size_t)at.b0 * (size_t)bytes_a_block(type);
     const unsigned char *scale = w->scale + (size_t)r * w->scale_bytes;
     scales s = {{vi_zero(), vi_zero(), vi_zero(), vi_zero()}};
     int b = 0;
-    for (; b + 2 <= at.n; b += 2)
+    for (; b + 2 <= at.n; b += 2) {
+        fetch_next_tile(p + b * bytes_a_block(type), w->row_bytes, b, 2, type);
         turned_codes(to->codes + b, p + b * bytes_a_block(type), w->row_bytes, 2, type);
+    }
     if (b < at.n)
         turned_codes(to->codes + b, p + b * bytes_a_block(type), w->row_bytes, 1, type);
     for (b = 0; b + LANES <= at.n; b += LANES)
@@ -384,6 +394,7 @@ K3_INLINE void use_tile(float *const *y, const x_pass *x, const int n_t, const k
     begin_sums(sum, y, n_t, r, at);
     for (int b = 0; b < at.n; b++) {
         vi u[1][DWORDS];
+        fetch_next_tile(p + b * bytes_a_block(type), w->row_bytes, b, 1, type);
         turned_codes(u, p + b * bytes_a_block(type), w->row_bytes, 1, type);
         block_scales(&w_scale, &s, w, scale, at.b0 + b, 1, type);
         use_block(sum, x, n_t, u[0], w_scale, b, type);
@@ -452,34 +463,31 @@ K3_INLINE void many(float *const *y, const k3_q8 *x, const int32_t *row_of, int 
 
 /* ---- x ------------------------------------------------------------------------------------------------------------------------ */
 
-/* The scalar kernel's steps on vectors. */
+/* The scalar kernel's steps on vectors. The bits of numbers that are not negative are in the order of the numbers, infinity and NaN last.
+ */
 void K3_KERNEL(quantize_q8)(const k3_q8 *q, int row, const float *x, int first, int last)
 {
+    enum { N = K3_Q8_BLOCK / VF_LANES };
     int64_t start = (int64_t)row * q->cols;
-    float kept[K3_Q8_BLOCK];
-    for (int c0 = first; c0 < last; c0 += K3_Q8_BLOCK) {
-        vf largest = vf_zero(), spoiled = vf_zero();
-        int32_t sum = 0;
-        for (int c = 0; c < K3_Q8_BLOCK; c += VF_LANES) {
-            vf v = vf_load(x + c0 + c);
-            largest = vf_max(largest, vf_abs(v));
-            spoiled = vf_fma(v, vf_zero(), spoiled);
+    for (int c = first; c < last; c += K3_Q8_BLOCK) {
+        int64_t block = (start + c) / K3_Q8_BLOCK;
+        signed char *codes = q->codes ? q->codes + start + c : NULL, *by_nibble = q->by_nibble ? q->by_nibble + start + c : NULL;
+        vf v[N];
+        vi most = vi_zero(), sum = vi_zero(), code[N];
+        for (int i = 0; i < N; i++) {
+            v[i] = vf_load(x + c + i * VF_LANES);
+            most = vi_max32(most, vi_of_float(vf_abs(v[i])));
         }
-        float most = vf_largest(largest), bad = vf_sum(spoiled);
-        int is_lost = most < 0x1p-100f || bad != 0;
-        vf inverse = vf_set(is_lost ? 0 : 127 / most);
-        for (int c = 0; c < K3_Q8_BLOCK; c += VF_LANES)
-            vf_store(kept + c, vf_round(vf_mul(vf_load(x + c0 + c), inverse)));
-        for (int c = 0; c < K3_Q8_BLOCK; c++) {
-            signed char code = (signed char)(is_lost ? 0 : (int)kept[c]);
-            if (q->codes)
-                q->codes[start + c0 + c] = code;
-            if (q->by_nibble)
-                q->by_nibble[start + c0 + c / 8 * 8 + c % 2 * 4 + c % 8 / 2] = code;
-            sum += code;
+        int32_t bits = vi_largest32(most);
+        int is_spoiled = bits >= 0x7f800000;
+        float largest = k3_float_of_bits((uint32_t)bits), inverse = is_spoiled || largest < 0x1p-100f ? 0 : 127 / largest;
+        for (int i = 0; i < N; i++) {
+            code[i] = inverse == 0 ? vi_zero() : vi_round(vf_mul(v[i], vf_set(inverse)));
+            sum = vi_add32(sum, code[i]);
         }
-        q->scale[(start + c0) / K3_Q8_BLOCK] = bad != 0 ? bad : is_lost ? 0 : most / 127;
-        q->sum[(start + c0) / K3_Q8_BLOCK] = sum;
+        vi_store_codes(codes, by_nibble, code);
+        q->scale[block] = is_spoiled ? k3_float_of_bits(0x7fc00000) : inverse == 0 ? 0 : largest / 127;
+        q->sum[block] = vi_sum32(sum);
     }
 }
 

@@ -46,11 +46,6 @@ static inline void vi_store(void *p, vi x)
     _mm256_storeu_si256(p, x);
 }
 
-static inline vi vi_load_words(const unsigned char *p)
-{
-    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-
 static inline vi vi_load_rows(const unsigned char *p, size_t step)
 {
     __m128i low = _mm_loadu_si128((const __m128i *)(const void *)p), high = _mm_loadu_si128((const __m128i *)(const void *)(p + step));
@@ -170,6 +165,46 @@ static inline void vi_turn_lanes(vi v[VI_ROWS / 4])
     vi a = v[0];
     v[0] = _mm256_permute2x128_si256(a, v[1], 0x20);
     v[1] = _mm256_permute2x128_si256(a, v[1], 0x31);
+}
+
+static inline vi vi_of_float(vf x)
+{
+    return _mm256_castps_si256(x);
+}
+
+static inline vi vi_max32(vi a, vi b)
+{
+    return _mm256_max_epi32(a, b);
+}
+
+static inline int32_t vi_largest32(vi x)
+{
+    __m128i a = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32(a, 0xb1)));
+}
+
+static inline int32_t vi_sum32(vi x)
+{
+    __m128i a = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32(a, 0xb1)));
+}
+
+static inline vi vi_round(vf x)
+{
+    return _mm256_cvtps_epi32(x);
+}
+
+static inline void vi_store_codes(signed char *codes, signed char *by_nibble, const vi code[4])
+{
+    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
+    vi bytes = _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    if (codes)
+        vi_store(codes, bytes);
+    if (by_nibble)
+        vi_store(by_nibble, _mm256_shuffle_epi8(bytes, order));
 }
 
 static inline vf vi_to_float(vi x)

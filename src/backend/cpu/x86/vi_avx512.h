@@ -42,17 +42,6 @@ static inline vi vi_load(const void *p)
     return _mm512_loadu_si512(p);
 }
 
-static inline void vi_store(void *p, vi x)
-{
-    _mm512_storeu_si512(p, x);
-}
-
-/* Half as many bytes as a vector has, as words. */
-static inline vi vi_load_words(const unsigned char *p)
-{
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
-}
-
 /* 16 bytes from each of p, p + step, ..., one after the other. */
 static inline vi vi_load_rows(const unsigned char *p, size_t step)
 {
@@ -182,6 +171,45 @@ static inline void vi_turn_lanes(vi v[VI_ROWS / 4])
     vi c = _mm512_shuffle_i32x4(v[2], v[3], 0x44), d = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
     v[0] = _mm512_shuffle_i32x4(a, c, 0x88), v[1] = _mm512_shuffle_i32x4(a, c, 0xdd);
     v[2] = _mm512_shuffle_i32x4(b, d, 0x88), v[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
+}
+
+static inline vi vi_of_float(vf x)
+{
+    return _mm512_castps_si512(x);
+}
+
+static inline vi vi_max32(vi a, vi b)
+{
+    return _mm512_max_epi32(a, b);
+}
+
+static inline int32_t vi_largest32(vi x)
+{
+    return _mm512_reduce_max_epi32(x);
+}
+
+static inline int32_t vi_sum32(vi x)
+{
+    return _mm512_reduce_add_epi32(x);
+}
+
+/* To the nearest integer, ties to even. */
+static inline vi vi_round(vf x)
+{
+    return _mm512_cvtps_epi32(x);
+}
+
+/* 32 codes of 32 bits as bytes, in their order and in that of k3_q8's by_nibble; a place may be NULL. */
+static inline void vi_store_codes(signed char *codes, signed char *by_nibble, const vi code[2])
+{
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    for (int i = 0; i < 2; i++) {
+        __m128i bytes = _mm512_cvtepi32_epi8(code[i]);
+        if (codes)
+            _mm_storeu_si128((__m128i *)(void *)(codes + 16 * i), bytes);
+        if (by_nibble)
+            _mm_storeu_si128((__m128i *)(void *)(by_nibble + 16 * i), _mm_shuffle_epi8(bytes, order));
+    }
 }
 
 static inline vf vi_to_float(vi x)
