@@ -164,7 +164,7 @@ static void long_tokens_are_counted(void **state)
     k3_constraint *c;
     k3_error err;
     char *request = request_of("{\"type\":\"string\",\"maxLength\":50}"), forty[64] = "";
-    float logits[259 + 256];
+    float logits[260 + 256];
     (void)state;
     for (int b = 0; b < 256; b++) {
         char line[32];
@@ -179,8 +179,8 @@ static void long_tokens_are_counted(void **state)
     k3_buffer_add_text(&model, forty);
     k3_buffer_add_text(&model, " 257\n");
     k3_buffer_add_text(&model, ten);
-    k3_buffer_add_text(&model, " 258\n");
-    assert_int_equal(k3_vocab_parse(&vocab, model.bytes, model.n, NULL, 0, 259 + 256, &err), K3_OK);
+    k3_buffer_add_text(&model, " 258\nbD0= 259\n");
+    assert_int_equal(k3_vocab_parse(&vocab, model.bytes, model.n, NULL, 0, 260 + 256, &err), K3_OK);
     assert_int_equal(k3_token_trie_build(&trie, vocab, &err), K3_OK);
     assert_int_equal(trie.deepest, 40);
     assert_int_equal(trie.n_long_tokens, 2);
@@ -188,7 +188,7 @@ static void long_tokens_are_counted(void **state)
     assert_int_equal(k3_constraint_push(c, '"', &err), K3_OK);
     for (int n = 0; n <= 50; n++) {
         memset(logits, 0, sizeof logits);
-        assert_int_equal(k3_constraint_narrow(c, logits, 259 + 256, &err), K3_OK);
+        assert_int_equal(k3_constraint_narrow(c, logits, 260 + 256, &err), K3_OK);
         assert_int_equal(logits[256] == 0, n + 20 <= 50);
         assert_int_equal(logits[257] == 0, n + 40 <= 50);
         assert_int_equal(logits[258] == 0, n + 10 <= 50);
@@ -196,6 +196,20 @@ static void long_tokens_are_counted(void **state)
         assert_true(logits['"'] == 0 && logits['\n'] != 0);
         assert_int_equal(k3_constraint_push(c, 'a', &err), n < 50 ? K3_OK : K3_E_INVALID);
     }
+    k3_constraint_close(c);
+    /* `l=` reaches from one part of a tag into the next, so it is no way to write one. */
+    static const char forced[] = "{\"tool_choice\":\"required\",\"tools\":[{\"name\":\"f\"}]}",
+                      script[] = CLOSE "response" SEP OPEN "tools" SEP OPEN "call too";
+    static const char *const names[] = {"<|open|>", "<|close|>", "<|sep|>"};
+    assert_int_equal(k3_constraint_make(&c, vocab, &trie, forced, sizeof forced - 1, 0, &err), K3_OK);
+    for (const char *sign = script; *sign; sign++) {
+        int32_t id = *sign < 4 ? k3_vocab_special(vocab, names[*sign - 1]) : *sign;
+        assert_int_equal(k3_constraint_push(c, id, &err), K3_OK);
+    }
+    memset(logits, 0, sizeof logits);
+    assert_int_equal(k3_constraint_narrow(c, logits, 260 + 256, &err), K3_OK);
+    assert_true(logits['l'] == 0 && logits[259] != 0);
+    assert_int_equal(k3_constraint_push(c, 259, &err), K3_E_INVALID);
     k3_constraint_close(c);
     k3_token_trie_free(&trie);
     k3_vocab_close(vocab);
