@@ -32,7 +32,7 @@ static void read_back(k3_backend *be, float *out, const void *codes, const void 
     be->memory->upload(be, (k3_ref){data, 0}, codes, k3_type_row_bytes(type, n));
     if (k3_type_scale_bytes(type, n))
         be->memory->upload(be, (k3_ref){scale, 0}, scales, k3_type_scale_bytes(type, n));
-    k3_mat table = {type, 1, n, {data, 0}, {scale, 0}};
+    k3_mat table = {.type = type, .rows = 1, .cols = n, .data = {data, 0}, .scale = {scale, 0}};
     be->ops->embed(be, (k3_ref){y, 0}, &table, (k3_ref){ids, 0}, 1);
     be->memory->download(be, out, (k3_ref){y, 0}, 4 * (uint64_t)n);
     assert_int_equal(be->sync(be, NULL), K3_OK);
