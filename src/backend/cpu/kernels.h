@@ -175,8 +175,8 @@ static inline size_t k3_attend_tile_bytes(int kv, int width)
 /* Weights that are multiplied as integers. */
 static inline int k3_q8_takes(k3_type type, int cols)
 {
-    return cols % K3_Q8_BLOCK == 0 && (type == K3_INT8 || type == K3_INT4 || type == K3_INT2 || type == K3_MXFP4 ||
-                                       (type == K3_INT4_G64 && cols % 64 == 0));
+    return cols % K3_Q8_BLOCK == 0 &&
+           (type == K3_INT8 || type == K3_INT4 || type == K3_INT2 || type == K3_MXFP4 || (type == K3_INT4_G64 && cols % 64 == 0));
 }
 
 /* Bytes of n rows of k3_bf16_rows. */
