@@ -135,6 +135,31 @@ static void bytes_from_disk_are_counted(void **state)
     k3_engine_close(engine);
 }
 
+/* Case I07: with the least memory, 64 tokens of a prompt read each expert that any of them chose once a layer, not once a token. */
+static void I07_a_chunk_reads_an_expert_once(void **state)
+{
+    (void)state;
+    enum { CHUNK = 64 };
+    k3_config config = plain;
+    config.chunk_rows = CHUNK;
+    config.ram = run_least_ram(folder, config);
+    int32_t ids[CHUNK];
+    for (int i = 0; i < CHUNK; i++)
+        ids[i] = (5 + 73 * i) % TINY_VOCAB;
+    k3_engine *engine = open_with(config);
+    k3_session *session;
+    k3_error err;
+    if (k3_session_open(&session, engine, &err) != K3_OK || k3_session_append(session, ids, CHUNK, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    k3_stream_stat experts;
+    k3_experts_stream_stats(engine->experts, &experts);
+    uint64_t slot = k3_experts_one_bytes(engine->hp) + 2 * K3_IO_ALIGN; /* an expert, and what aligned reads take around it */
+    assert_true(experts.wanted > N_MOE && experts.wanted <= N_MOE * TINY_EXPERTS);
+    assert_true((double)(experts.io.bytes + experts.io.guess_bytes) <= 1.05 * (double)(experts.wanted * slot));
+    k3_session_close(session);
+    k3_engine_close(engine);
+}
+
 /* ---- the plan ------------------------------------------------------------------------------------------------------------ */
 
 /* Case F11. Conversations take theirs when they are opened. */
@@ -318,6 +343,7 @@ int main(void)
         cmocka_unit_test(as_many_files_are_open_as_the_system_allows),
         cmocka_unit_test(the_parts_of_the_time_sum_to_the_total),
         cmocka_unit_test(bytes_from_disk_are_counted),
+        cmocka_unit_test(I07_a_chunk_reads_an_expert_once),
         cmocka_unit_test(F11_what_is_allocated_is_what_was_planned),
         cmocka_unit_test(F19_any_budget_above_the_minimum_gives_the_same_logits),
         cmocka_unit_test(F16_more_than_there_is_is_said_and_not_taken),

