@@ -28,7 +28,7 @@ enum { CLIENTS = 8 };
 static client make_client(int i)
 {
     static const size_t lengths[CLIENTS] = {1, 200, 17, 64, 65, 130, 3, 200};
-    client c = client_new(text + (i % 4) * 7, lengths[i], 12 + i);
+    client c = client_new(text + (i % 4) * 7, lengths[i], 6 + i);
     if (i % 2)
         c.settings.sampling = (k3_sampling){.temperature = 1, .top_p = 0.95f, .top_k = 40, .seed = 100 + (uint64_t)i};
     if (i % 3 == 0)
@@ -85,7 +85,7 @@ static void prompts_share_passes_with_each_other_and_with_tokens(void **state)
     k3_engine *engine = open_engine();
     srv_scheduler *scheduler = scheduler_open(engine, &plain);
     clients_hold();
-    rest = client_new(text, 4 * LONG, 2);
+    rest = client_new(text, 2 * LONG, 2);
     brief = client_new(text + 1, 40, 2);
     rest.holds = 1;
     brief.other = &rest;
@@ -97,9 +97,9 @@ static void prompts_share_passes_with_each_other_and_with_tokens(void **state)
     assert_true(brief.other_done <= 64);
 
     clients_hold();
-    first = client_new(text + 1, 20, 350);
+    first = client_new(text + 1, 20, 100);
     first.settings.adjust = (k3_adjustment){.bias_ids = (int32_t[]){255}, .biases = (float[]){-100}, .n_biases = 1};
-    rest = client_new(text + 2, 4 * LONG - 2, 2);
+    rest = client_new(text + 2, 2 * LONG, 2);
     first.holds = 1;
     rest.other = &first;
     client_submit(&first, scheduler);
@@ -108,7 +108,7 @@ static void prompts_share_passes_with_each_other_and_with_tokens(void **state)
     client_wait(&rest);
     srv_cancel(first.job);
     client_wait(&first);
-    assert_true(rest.other_n >= (4 * LONG - 2) / 16 - 2); /* a quarter of 64 rows are for the prompt */
+    assert_true(rest.other_n >= 2 * LONG / 16 - 2); /* a quarter of 64 rows are for the prompt */
     srv_scheduler_close(scheduler);
     k3_engine_close(engine);
 }
@@ -634,21 +634,21 @@ static void a_thousand_random_operations_mix_nothing_up(void **state)
     srv_limits limits = plain;
     uint64_t seed = 7, n_submitted = 0;
     for (int i = 0; i < KINDS; i++) {
-        solo[i] = client_new(text + 3 * (i / 2), (size_t)(20 + 35 * i), 10);
+        solo[i] = client_new(text + 3 * (i / 2), (size_t)(8 + 12 * i), 8);
         if (i % 2)
             solo[i].settings.sampling = (k3_sampling){.temperature = 1, .top_p = 1, .seed = (uint64_t)i};
         client_solo(&solo[i], engine);
     }
     limits.max_running = 4;
-    limits.cache_bytes = 3 << 20;
+    limits.cache_bytes = 1 << 20;
     srv_scheduler *scheduler = scheduler_open(engine, &limits);
     for (int step = 0; step < 1000; step++) {
         int i = (int)next_random(&seed, SLOTS), what = (int)next_random(&seed, 3);
         if (!c[i].job && what == 0) {
             kind[i] = (int)next_random(&seed, KINDS);
-            c[i] = client_new(solo[kind[i]].settings.ids, solo[kind[i]].settings.n, 10);
+            c[i] = client_new(solo[kind[i]].settings.ids, solo[kind[i]].settings.n, 8);
             c[i].settings.sampling = solo[kind[i]].settings.sampling;
-            c[i].cancel_after = next_random(&seed, 4) ? 0 : 1 + (int)next_random(&seed, 10);
+            c[i].cancel_after = next_random(&seed, 4) ? 0 : 1 + (int)next_random(&seed, 8);
             client_submit(&c[i], scheduler);
             n_submitted++;
         } else if (c[i].job && what == 1) {
