@@ -106,9 +106,9 @@ static void what_is_pasted_or_typed_on_further_lines_stays_together(void **state
     type(t, "four\r", "in the window)");
     save(t, "lines.json");
     char *text = read_file("lines.json");
-    assert_in(text, "\"What is the\\u000acapital of\\u000aFrance — 法国?\"");
-    assert_in(text, "\"one\\u000atwo \xc3\xa9\"");
-    assert_in(text, "\"three\\u000afour\"");
+    assert_in(text, "\"What is the\\ncapital of\\nFrance — 法国?\"");
+    assert_in(text, "\"one\\ntwo \xc3\xa9\"");
+    assert_in(text, "\"three\\nfour\"");
     free(text);
 }
 
