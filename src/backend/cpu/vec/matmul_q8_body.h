@@ -46,11 +46,14 @@ K3_INLINE void turn32(vi out[8], const unsigned char *p, size_t stride)
     turn(out + 4, high);
 }
 
-/* 16 bytes where a row has only n < 16 left: nothing behind them is touched. */
+/* 16 bytes where a row has only n < 16 left. Nothing behind the last row is touched; behind the others lies the next one. */
 static void turn_upto(vi out[4], const unsigned char *p, size_t stride, size_t n)
 {
     unsigned char kept[VI_ROWS][16] = {{0}};
-    for (int i = 0; i < VI_ROWS; i++)
+    int whole = stride < 16 ? 0 : VI_ROWS - 1;
+    for (int i = 0; i < whole; i++)
+        memcpy(kept[i], p + (size_t)i * stride, 16);
+    for (int i = whole; i < VI_ROWS; i++)
         memcpy(kept[i], p + (size_t)i * stride, n);
     turn16(out, kept[0], 16);
 }
@@ -264,6 +267,8 @@ K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const
         w_scale[j] = vf_zero();
     for (int t = 0; t < n_t; t++)
         sum[t] = vf_zero();
+    for (size_t i = 0; i < VI_ROWS * w->scale_bytes && !has_row_scale(type); i += 64)
+        vf_prefetch(scale + VI_ROWS * w->scale_bytes + i);
     for (; b + LANES <= n_blocks; b += LANES) {
         step_x xs[FEW];
         vi dot[FEW][LANES];
