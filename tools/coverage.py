@@ -172,7 +172,7 @@ def main():
     out("and over a backend's levels, with exact mode; relative to the largest expected value of an output, and rounded to one digit. A row of")
     out("several operations shows the largest of them. Golden files are `tests/golden/<op>.safetensors`. Vulkan was measured on a software")
     out("device, under validation; Metal on the harness of `tests/metal`, which executes the text that ships: it has never run on Apple hardware.")
-    out("Outside exact mode the CPU multiplies int8, int4_g64 and mxfp4 weights with x rounded to 8 bits ([numerics.md](numerics.md)): its largest errors")
+    out("Outside exact mode the CPU multiplies int8, int4, int4_g64, int2 and mxfp4 weights with x rounded to 8 bits ([numerics.md](numerics.md)): its largest errors")
     out("are those of cases whose products cancel; with other types, and in exact mode, they are below 3e-6.\n")
     out(f"| area | row | {' | '.join(BACKENDS.values())} | operations | also shown by |\n|---|---|{'---|' * len(BACKENDS)}---|---|")
     for area, row, ops, others in ROWS:

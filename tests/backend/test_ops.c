@@ -63,7 +63,10 @@ static double tolerance_of(k3_backend *be, const golden_op *op, const char *type
             return fmax(tolerance, half_tolerance);
     /* The CPU multiplies integer weights with x rounded to 8 bits, a scale for 32 columns. Where products cancel, that is most of the
      * error of a sum. */
-    int is_integer = strcmp(type, "int8") == 0 || strcmp(type, "int4_g64") == 0 || strcmp(type, "mxfp4") == 0;
+    static const char *const integers[] = {"int8", "int4", "int4_g64", "int2", "mxfp4"};
+    int is_integer = 0;
+    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
+        is_integer |= strcmp(type, integers[i]) == 0;
     if (!be->is_device && !strchr(level, '+') && strcmp(op->name, "moe_experts") == 0)
         return fmax(tolerance, eight_bit_tolerance);
     if (!be->is_device && !strchr(level, '+') && strcmp(op->name, "matmul") == 0 && is_integer)
