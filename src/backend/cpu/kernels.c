@@ -139,6 +139,8 @@ static void add_own(k3_cpu_kernels *k, k3_cpu_level level)
         k->attend_pack = k3_attend_pack_avx512bf16;
         k->attend_round = k3_attend_round_avx512bf16;
         k->attend_row = k3_attend_row_avx512bf16;
+        k->attend_absorb = k3_attend_absorb_avx512bf16;
+        k->attend_value = k3_attend_value_avx512bf16;
     }
     if (level == K3_CPU_AVX512BF16) {
         k->round_bf16 = k3_round_bf16_avx512bf16;

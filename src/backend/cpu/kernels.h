@@ -85,6 +85,12 @@ typedef float k3_softmax_fn(float *p, int n, float scale, float *max, double *su
 typedef void k3_attend_pack_fn(void *tile, const uint16_t *cache, int n, int kv, int width);
 /* To bf16, to nearest even. */
 typedef void k3_attend_round_fn(uint16_t *to, const float *from, int n);
+/* y[t] = W^T q[t] in bf16, and y[t] = W x[t], for n rows and bf16 W [rows <= K3_ATTEND_TILE, cols]: W_k and W_v of a head. q and x are
+ * rounded to bf16. scratch: k3_attend_scratch_bytes(cols), aligned to 64. */
+typedef void k3_attend_absorb_fn(uint16_t *y, int64_t y_stride, const float *q, int64_t q_stride, int n, const uint16_t *w, int rows,
+                                 int cols, void *scratch);
+typedef void k3_attend_value_fn(float *y, int64_t y_stride, const float *x, int64_t x_stride, int n, const uint16_t *w, int rows, int cols,
+                                void *scratch);
 typedef void k3_attend_row_fn(const k3_attend_row *row);
 typedef void k3_attnres_fn(float *y, const float *const *src, int n_src, const float *s, int C, float eps, int64_t first, int64_t last);
 typedef void k3_rmsnorm_fn(float *y, const float *x, const float *w, int C, int64_t y_stride, int64_t x_stride, float eps, int64_t first,
@@ -118,9 +124,11 @@ typedef struct k3_cpu_kernels {
     k3_matmul_bf16_fn *matmul_bf16; /* NULL in exact mode and where the level has no such instructions */
     k3_mix_fn *mix_f32, *mix_bf16;
     k3_softmax_fn *softmax;
-    k3_attend_pack_fn *attend_pack; /* NULL, with the two after it, where products of bf16 are no faster or the mode is exact */
+    k3_attend_pack_fn *attend_pack; /* NULL, with those after it, where products of bf16 are no faster or the mode is exact */
     k3_attend_round_fn *attend_round;
     k3_attend_row_fn *attend_row;
+    k3_attend_absorb_fn *attend_absorb;
+    k3_attend_value_fn *attend_value;
     k3_attnres_fn *attnres_mix;
     k3_rmsnorm_fn *rmsnorm;
     k3_shortconv_fn *shortconv;
@@ -170,6 +178,11 @@ static inline int k3_attend_stride(int kv)
 static inline size_t k3_attend_tile_bytes(int kv, int width)
 {
     return 4 * (size_t)K3_ATTEND_TILE * (size_t)((width + 1) / 2) + 2 * (size_t)K3_ATTEND_TILE * (size_t)k3_attend_stride(kv);
+}
+
+static inline size_t k3_attend_scratch_bytes(int cols)
+{
+    return k3_attend_tile_bytes(cols, cols) + 8 * (size_t)(cols + 1) * sizeof(uint32_t) / 2;
 }
 
 /* Weights that are multiplied as integers. */
@@ -225,6 +238,8 @@ k3_peak_fn k3_peak_bf16_avx512bf16, k3_peak_int8_amx, k3_peak_bf16_amx;
 k3_attend_pack_fn k3_attend_pack_avx512bf16;
 k3_attend_round_fn k3_attend_round_avx512bf16;
 k3_attend_row_fn k3_attend_row_avx512bf16;
+k3_attend_absorb_fn k3_attend_absorb_avx512bf16;
+k3_attend_value_fn k3_attend_value_avx512bf16;
 
 /* Levels above AVX-512. */
 k3_round_bf16_fn k3_round_bf16_avx512bf16, k3_round_bf16_amx;

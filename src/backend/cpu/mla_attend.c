@@ -56,8 +56,9 @@ float k3_softmax_scalar(float *p, int n, float scale, float *max, double *sum)
 
 /* ---- the op ------------------------------------------------------------------------------------------- */
 
-/* Rows that share one pass over the cache (or one decoding of kv_b), and heads that share it; fewer where the cache is not packed. */
-enum { TILE = 16, GROUP = 24, UNPACKED_GROUP = 16 };
+/* Rows that share one pass over the cache, and heads that share it, fewer where the cache is not packed; rows that share one decoding of
+ * a head's part of kv_b. */
+enum { TILE = 16, GROUP = 24, UNPACKED_GROUP = 16, WEIGHT_TILE = 64 };
 
 /* Up to TILE consecutive rows of one run. */
 typedef struct attend_tile {
@@ -73,6 +74,7 @@ typedef struct attend_args {
     const k3_mla_dims *dims;
     float scale;
     int T, tiles, group;
+    int is_paired;               /* kv_b is bf16 and multiplied so too */
     int is_packed;               /* the level multiplies pairs of bf16, and the cache is that */
     int query_stride, kv_stride; /* from one head to the next: elements of query, floats of context */
     const attend_tile *tile;
@@ -81,46 +83,70 @@ typedef struct attend_args {
     char *of_thread; /* [threads, thread_bytes]: a head's decoded Wk and queries of a tile, or packed rows of the cache */
 } attend_args;
 
+/* Row `row` of head h of kv_b: 0 is the first of W_k, nope the first of W_v. */
+static k3_cpu_mat head_rows(const attend_args *a, int h, int row)
+{
+    k3_cpu_mat w = a->kv_b;
+    size_t at = (size_t)h * (size_t)(a->dims->nope + a->dims->v) + (size_t)row;
+    w.codes += at * w.row_bytes;
+    w.scale += at * w.scale_bytes;
+    return w;
+}
+
 /* A head's Wk^T qn for n rows of q; y [n, kv]. Wk is decoded once. */
 static void absorb(const attend_args *a, float *y, int64_t y_stride, const float *q, int64_t q_stride, int n, int h, float *key)
 {
     const k3_mla_dims *d = a->dims;
     int kv = d->kv_lora;
-    const unsigned char *codes = a->kv_b.codes + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.row_bytes;
-    const unsigned char *scale = a->kv_b.scale + (size_t)h * (size_t)(d->nope + d->v) * a->kv_b.scale_bytes;
-    if (a->kv_b.type == K3_BF16) {
-        a->cpu->k.mix_bf16(y, y_stride, NULL, q, q_stride, codes, kv, n, d->nope, kv);
+    k3_cpu_mat w = head_rows(a, h, 0);
+    if (w.type == K3_BF16) {
+        a->cpu->k.mix_bf16(y, y_stride, NULL, q, q_stride, w.codes, kv, n, d->nope, kv);
         return;
     }
     for (int r = 0; r < d->nope; r++)
-        a->cpu->k.decode(key + (int64_t)r * kv, codes + (size_t)r * a->kv_b.row_bytes, scale + (size_t)r * a->kv_b.scale_bytes,
-                         a->kv_b.type, kv);
+        a->cpu->k.decode(key + (int64_t)r * kv, w.codes + (size_t)r * w.row_bytes, w.scale + (size_t)r * w.scale_bytes, w.type, kv);
     a->cpu->k.mix_f32(y, y_stride, NULL, q, q_stride, key, kv, n, d->nope, kv);
 }
 
-/* Item i is head i % H of rows i / H * TILE ..: query = (Wk^T qn, qr). */
+/* The same into queries of bf16, by pairs where they take the weights, else by way of `some` [n, kv]. */
+static void absorb_rounded(const attend_args *a, uint16_t *y, int64_t y_stride, const float *q, int64_t q_stride, int n, int h, float *key)
+{
+    const k3_mla_dims *d = a->dims;
+    int kv = d->kv_lora, width = kv + d->rope;
+    if (a->is_paired) {
+        const unsigned char *w = head_rows(a, h, 0).codes;
+        a->cpu->k.attend_absorb(y, y_stride, q, q_stride, n, (const uint16_t *)(const void *)w, d->nope, kv, key);
+    } else {
+        float *some = key + (int64_t)d->nope * kv;
+        absorb(a, some, kv, q, q_stride, n, h, key);
+        for (int t = 0; t < n; t++)
+            a->cpu->k.attend_round(y + t * y_stride, some + (int64_t)t * kv, kv);
+    }
+    for (int t = 0; t < n; t++) {
+        a->cpu->k.attend_round(y + t * y_stride + kv, q + t * q_stride + d->nope, d->rope);
+        if (width % 2)
+            y[t * y_stride + width] = 0;
+    }
+}
+
+/* Item i is head i % H of rows i / H * WEIGHT_TILE ..: query = (Wk^T qn, qr). */
 static void absorb_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const attend_args *a = arg;
     const k3_mla_dims *d = a->dims;
-    int kv = d->kv_lora, width = kv + d->rope;
     int64_t q_stride = (int64_t)d->heads * (d->nope + d->rope), query_stride = (int64_t)d->heads * a->query_stride;
-    float *key = (float *)(void *)(a->of_thread + (size_t)thread * a->thread_bytes), *some = key + (int64_t)d->nope * kv;
+    float *key = (float *)(void *)(a->of_thread + (size_t)thread * a->thread_bytes);
     for (int64_t i = first; i < last; i++) {
-        int h = (int)(i % d->heads), t0 = (int)(i / d->heads) * TILE, n = a->T - t0 < TILE ? a->T - t0 : TILE;
+        int h = (int)(i % d->heads), t0 = (int)(i / d->heads) * WEIGHT_TILE, n = a->T - t0 < WEIGHT_TILE ? a->T - t0 : WEIGHT_TILE;
         const float *q = a->q + t0 * q_stride + (int64_t)h * (d->nope + d->rope);
         int64_t at = t0 * query_stride + (int64_t)h * a->query_stride;
-        float *y = a->is_packed ? some : a->query + at;
-        int64_t y_stride = a->is_packed ? width : query_stride;
-        absorb(a, y, y_stride, q, q_stride, n, h, key);
-        for (int t = 0; t < n; t++)
-            memcpy(y + t * y_stride + kv, q + t * q_stride + d->nope, (size_t)d->rope * sizeof *q);
-        for (int t = 0; t < n && a->is_packed; t++) {
-            uint16_t *to = (uint16_t *)(void *)a->query + at + t * query_stride;
-            a->cpu->k.attend_round(to, y + t * y_stride, width);
-            if (width % 2)
-                to[width] = 0;
+        if (a->is_packed) {
+            absorb_rounded(a, (uint16_t *)(void *)a->query + at, query_stride, q, q_stride, n, h, key);
+            continue;
         }
+        absorb(a, a->query + at, query_stride, q, q_stride, n, h, key);
+        for (int t = 0; t < n; t++)
+            memcpy(a->query + at + t * query_stride + d->kv_lora, q + t * q_stride + d->nope, (size_t)d->rope * sizeof *q);
     }
 }
 
@@ -224,25 +250,27 @@ static void attend_task(void *arg, int64_t first, int64_t last, int thread)
     }
 }
 
-/* Item i is head i % H of rows i / H * TILE ..: o = Wv context. */
+/* Item i is head i % H of rows i / H * WEIGHT_TILE ..: o = Wv context. */
 static void value_task(void *arg, int64_t first, int64_t last, int thread)
 {
-    (void)thread;
     const attend_args *a = arg;
     const k3_mla_dims *d = a->dims;
     for (int64_t i = first; i < last; i++) {
-        int h = (int)(i % d->heads), t0 = (int)(i / d->heads) * TILE, n = a->T - t0 < TILE ? a->T - t0 : TILE;
-        size_t row = (size_t)h * (size_t)(d->nope + d->v) + (size_t)d->nope;
-        k3_cpu_mat value = a->kv_b;
-        value.codes += row * value.row_bytes;
-        value.scale += row * value.scale_bytes;
-        const float *x[TILE];
-        float *y[TILE];
+        int h = (int)(i % d->heads), t0 = (int)(i / d->heads) * WEIGHT_TILE, n = a->T - t0 < WEIGHT_TILE ? a->T - t0 : WEIGHT_TILE;
+        k3_cpu_mat value = head_rows(a, h, d->nope);
+        const float *x[WEIGHT_TILE];
+        float *y[WEIGHT_TILE];
         for (int t = 0; t < n; t++) {
             x[t] = a->context + ((int64_t)(t0 + t) * d->heads + h) * a->kv_stride;
             y[t] = a->o + ((int64_t)(t0 + t) * d->heads + h) * d->v;
         }
-        a->cpu->k.matmul(y, x, n, &value, 0, d->v);
+        if (a->is_paired) {
+            a->cpu->k.attend_value(y[0], (int64_t)d->heads * d->v, x[0], (int64_t)d->heads * a->kv_stride, n,
+                                   (const uint16_t *)(const void *)value.codes, d->v, d->kv_lora,
+                                   a->of_thread + (size_t)thread * a->thread_bytes);
+        } else {
+            a->cpu->k.matmul(y, x, n, &value, 0, d->v);
+        }
     }
 }
 
@@ -256,8 +284,10 @@ static int lay_out(k3_cpu *cpu, attend_args *a, const k3_run *runs, int n_runs)
     size_t n = (size_t)a->T * (size_t)d->heads, tile_bytes = k3_round64((size_t)a->tiles * sizeof *a->tile);
     size_t query_bytes = k3_round64(n * (size_t)a->query_stride * (a->is_packed ? sizeof(uint16_t) : sizeof(float)));
     size_t context_bytes = k3_round64(n * (size_t)a->kv_stride * sizeof(float));
-    size_t absorb_bytes = ((size_t)d->nope * (size_t)d->kv_lora + (a->is_packed ? TILE * (size_t)width : 0)) * sizeof(float);
+    size_t absorb_bytes = ((size_t)d->nope + (a->is_packed ? WEIGHT_TILE : 0)) * (size_t)d->kv_lora * sizeof(float);
     size_t rows_bytes = a->is_packed ? k3_attend_tile_bytes(d->kv_lora, width) : 0;
+    if (a->is_paired)
+        absorb_bytes = k3_attend_scratch_bytes(d->kv_lora);
     a->thread_bytes = k3_round64(absorb_bytes > rows_bytes ? absorb_bytes : rows_bytes);
     char *at = k3_cpu_scratch(cpu, tile_bytes + query_bytes + context_bytes + (size_t)cpu->n_threads * a->thread_bytes);
     if (!at)
@@ -299,6 +329,7 @@ static int prepare(k3_cpu *cpu, attend_args *a, const k3_mat *kv_b, const k3_run
     }
     a->T = rows;
     a->is_packed = cpu->k.attend_row && d->cache == K3_BF16;
+    a->is_paired = a->is_packed && a->kv_b.type == K3_BF16 && d->nope <= K3_ATTEND_TILE && d->v <= K3_ATTEND_TILE;
     return lay_out(cpu, a, runs, n_runs);
 }
 
@@ -310,8 +341,8 @@ void k3_cpu_mla_attend(k3_backend *be, k3_ref o, k3_ref q, const k3_mat *kv_b, c
     attend_args a = {.cpu = cpu, .o = k3_host(o), .q = k3_host(q), .dims = dims, .scale = scale};
     if (!prepare(cpu, &a, kv_b, runs, n_runs))
         return;
-    int64_t items = (int64_t)((a.T + TILE - 1) / TILE) * dims->heads, groups = (dims->heads + a.group - 1) / a.group;
-    int64_t rows = a.T < TILE ? a.T : TILE;
+    int64_t items = (int64_t)((a.T + WEIGHT_TILE - 1) / WEIGHT_TILE) * dims->heads, groups = (dims->heads + a.group - 1) / a.group;
+    int64_t rows = a.T < WEIGHT_TILE ? a.T : WEIGHT_TILE;
     k3_pool_run(cpu->pool, absorb_task, &a, items, k3_cpu_grain(rows * dims->nope * dims->kv_lora));
     k3_pool_run(cpu->pool, attend_task, &a, a.tiles * groups, 1);
     k3_pool_run(cpu->pool, value_task, &a, items, k3_cpu_grain(rows * dims->v * dims->kv_lora));

@@ -210,3 +210,66 @@ void k3_attend_row_avx512bf16(const k3_attend_row *a)
     if (h < a->n_heads)
         heads_of(a, h, 1);
 }
+
+/* ---- W_k and W_v of a head -------------------------------------------------------------------------------------------------------- */
+
+K3_INLINE void absorb_rows(uint16_t *y, int64_t y_stride, const float *q, int64_t q_stride, const uint32_t *values, int n_rows, int cols,
+                           const int rows)
+{
+    vf sum[HEADS][VECTORS];
+    uint32_t pairs[HEADS][PAIRS];
+    for (int t = 0; t < rows; t++) {
+        pairs[t][pairs_of(n_rows) - 1] = 0;
+        k3_attend_round_avx512bf16((uint16_t *)(void *)pairs[t], q + t * q_stride, n_rows);
+    }
+    for (int c = 0; c < cols; c += SIDE) {
+        products(sum, pairs[0], PAIRS, values + (size_t)c * PAIRS, pairs_of(n_rows), rows);
+        for (int t = 0; t < rows; t++)
+            for (int i = 0; i < VECTORS && c + i * VF_LANES < cols; i++) {
+                int left = cols - c - i * VF_LANES;
+                _mm256_mask_storeu_epi16(y + t * y_stride + c + i * VF_LANES, left >= VF_LANES ? (__mmask16)0xffff : vf_first(left),
+                                         (__m256i)_mm512_cvtneps_pbh(sum[t][i]));
+            }
+    }
+}
+
+void k3_attend_absorb_avx512bf16(uint16_t *y, int64_t y_stride, const float *q, int64_t q_stride, int n, const uint16_t *w, int rows,
+                                 int cols, void *scratch)
+{
+    uint32_t *values = scratch;
+    pack_values(values, w, rows, cols, cols);
+    int t = 0;
+    for (; t + HEADS <= n; t += HEADS)
+        absorb_rows(y + t * y_stride, y_stride, q + t * q_stride, q_stride, values, rows, cols, HEADS);
+    for (; t < n; t++)
+        absorb_rows(y + t * y_stride, y_stride, q + t * q_stride, q_stride, values, rows, cols, 1);
+}
+
+K3_INLINE void value_rows(float *y, int64_t y_stride, const float *x, int64_t x_stride, const uint32_t *keys, int n_rows, int cols,
+                          uint32_t *rounded, const int rows)
+{
+    vf sum[HEADS][VECTORS];
+    int pairs = pairs_of(cols);
+    for (int t = 0; t < rows; t++) {
+        rounded[(t + 1) * pairs - 1] = 0;
+        k3_attend_round_avx512bf16((uint16_t *)(void *)(rounded + t * pairs), x + t * x_stride, cols);
+    }
+    for (int r = 0; r < n_rows; r += SIDE) {
+        products(sum, rounded, pairs, keys + (size_t)r * (size_t)pairs, pairs, rows);
+        for (int t = 0; t < rows; t++)
+            for (int i = 0; i < VECTORS && r + i * VF_LANES < n_rows; i++)
+                vf_store_upto(y + t * y_stride + r + i * VF_LANES, sum[t][i], n_rows - r - i * VF_LANES);
+    }
+}
+
+void k3_attend_value_avx512bf16(float *y, int64_t y_stride, const float *x, int64_t x_stride, int n, const uint16_t *w, int rows, int cols,
+                                void *scratch)
+{
+    uint32_t *keys = scratch, *rounded = keys + k3_attend_tile_bytes(cols, cols) / sizeof *keys;
+    pack_keys(keys, w, rows, cols);
+    int t = 0;
+    for (; t + HEADS <= n; t += HEADS)
+        value_rows(y + t * y_stride, y_stride, x + t * x_stride, x_stride, keys, rows, cols, rounded, HEADS);
+    for (; t < n; t++)
+        value_rows(y + t * y_stride, y_stride, x + t * x_stride, x_stride, keys, rows, cols, rounded, 1);
+}
