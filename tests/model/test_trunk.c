@@ -88,6 +88,33 @@ static void close_machine(machine *m)
     k3_ckpt_close(m->ckpt);
 }
 
+/* x may be rounded for the trunk's own matrices; the router, KDA's decay and write strength, and the head see it in f32. */
+static void who_may_see_x_rounded(void **state)
+{
+    (void)state;
+    machine m = open_machine(MINI, kinds[0], 0);
+    int n_routers = 0, n_kda = 0;
+    assert_false(m.w->head.rounds_x);
+    for (int l = 0; l < m.hp->n_layers; l++) {
+        const k3_layer *layer = &m.w->layers[l];
+        const k3_kda_weights *kda = &layer->kda;
+        if (layer->is_moe) {
+            assert_false(layer->moe.router.rounds_x);
+            assert_true(layer->moe.shared.gate.rounds_x && layer->moe.shared.down.rounds_x);
+            n_routers++;
+        }
+        if (layer->is_mla) {
+            assert_true(layer->mla.q_a.rounds_x && layer->mla.kv_a.rounds_x && layer->mla.o.rounds_x);
+            continue;
+        }
+        assert_true(kda->q.rounds_x && kda->k.rounds_x && kda->v.rounds_x && kda->g.rounds_x && kda->o.rounds_x);
+        assert_false(kda->f_a.rounds_x || kda->f_b.rounds_x || kda->b.rounds_x);
+        n_kda++;
+    }
+    assert_true(n_routers > 0 && n_kda > 0);
+    close_machine(&m);
+}
+
 static uint64_t budget_of(const machine *m, k3_trunk trunk, int i)
 {
     uint64_t least = k3_trunk_least_bytes(m->ckpt, trunk), all = k3_weights_bytes(m->ckpt, trunk);
@@ -506,6 +533,7 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_may_see_x_rounded),
         cmocka_unit_test(every_budget_gives_the_same_bits),
         cmocka_unit_test(less_than_the_least_is_refused_with_figures),
         cmocka_unit_test(every_byte_is_read_once_a_pass),

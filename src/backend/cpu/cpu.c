@@ -380,7 +380,7 @@ static k3_status choose_level(k3_cpu_level *out, const char *level, k3_error *er
     for (int i = K3_CPU_N_LEVELS - 1; i >= 0; i--) {
         *out = (k3_cpu_level)i;
         if (!level || !*level) {
-            if (k3_cpu_level_here(*out))
+            if (k3_cpu_level_here(*out) && k3_cpu_level_pays(*out))
                 return K3_OK;
             continue;
         }

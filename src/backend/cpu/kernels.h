@@ -158,6 +158,8 @@ typedef enum k3_cpu_level {
 const char *k3_cpu_level_name(k3_cpu_level level);
 /* Whether this build has the level's kernels and this CPU can run them. */
 int k3_cpu_level_here(k3_cpu_level level);
+/* Whether a level that is here is faster than those before it. */
+int k3_cpu_level_pays(k3_cpu_level level);
 /* The table of a level that is here. exact: every sum runs in double, as in the scalar kernels; the level's own kernels serve where the
  * bytes are (products, attention), the scalar ones elsewhere. */
 void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level level, int exact);

@@ -9,7 +9,7 @@
 
 /* Dwords of a block and row; blocks of a panel; tiles of rows of the matrix that share what is made of x; the fewest rows of x of a tile.
  */
-enum { DWORDS = K3_Q8_BLOCK / 4, PANEL = 32, BLOCK_TILES = 2, LEAST_T = 8 };
+enum { DWORDS = K3_Q8_BLOCK / 4, PANEL = 32, BLOCK_TILES = 2, LEAST_T = 12 };
 
 /* PANEL blocks of 16 rows of the matrix: signed codes as the second factor of a product wants them, four columns and all rows after one
  * another; scales by row. */
