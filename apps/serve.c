@@ -6,6 +6,7 @@
 #if K3_HAVE_MICROHTTPD
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,11 +84,17 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static void wait_for_signal(void)
+/* Meanwhile tells, once each, what is wrong with the folder of kept conversations. */
+static void wait_for_signal(srv_scheduler *scheduler)
 {
-    char byte;
-    while (!app_interrupted() && read(signalled[0], &byte, 1) < 0 && errno == EINTR)
-        ;
+    struct pollfd p = {.fd = signalled[0], .events = POLLIN};
+    char shown[sizeof((srv_counts *)0)->notice] = "";
+    while (!app_interrupted() && poll(&p, 1, 1000) <= 0) {
+        srv_counts counts;
+        srv_count(scheduler, &counts);
+        if (strcmp(counts.notice, shown) != 0)
+            fprintf(stderr, "k3: %s\n", strcpy(shown, counts.notice));
+    }
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
@@ -121,7 +128,7 @@ static int serve(srv_server *server, const app_options *options, int port)
         catch_signals();
         srv_server_ready(server, engine, scheduler, options->context);
         fprintf(stderr, strchr(options->host, ':') ? "k3: ready at http://[%s]:%d\n" : "k3: ready at http://%s:%d\n", options->host, port);
-        wait_for_signal();
+        wait_for_signal(scheduler);
     }
     srv_server_close(server);
     if (scheduler)

@@ -20,7 +20,9 @@ add_custom_command(OUTPUT ${page}
   COMMAND ${CMAKE_COMMAND} -DPAGE=${CMAKE_SOURCE_DIR}/apps/server/page.html -DOUT=${page} -P ${CMAKE_SOURCE_DIR}/cmake/server.cmake
   DEPENDS ${CMAKE_SOURCE_DIR}/apps/server/page.html ${CMAKE_SOURCE_DIR}/cmake/server.cmake VERBATIM)
 file(GLOB server_sources CONFIGURE_DEPENDS apps/server/*.c)
-list(FILTER server_sources EXCLUDE REGEX "/(scheduler|job|prefix)\\.c$") # k3_scheduler's
+get_target_property(scheduler_sources k3_scheduler SOURCES)
+list(TRANSFORM scheduler_sources PREPEND ${CMAKE_SOURCE_DIR}/)
+list(REMOVE_ITEM server_sources ${scheduler_sources})
 add_library(k3_server STATIC ${server_sources} ${page} apps/buffer.c apps/json.c)
 target_include_directories(k3_server PUBLIC ${CMAKE_SOURCE_DIR}/apps)
 target_link_libraries(k3_server PUBLIC k3_scheduler PkgConfig::MICROHTTPD)

@@ -11,6 +11,7 @@ struct srv_scheduler {
 
 struct srv_job {
     fake_script script;
+    int32_t *ids; /* a copy of the script's */
     srv_sink sink;
     int64_t max_tokens;
     int n_top, is_cancelled, has_ended;
@@ -164,6 +165,11 @@ k3_status srv_submit(srv_job **out, srv_scheduler *scheduler, const srv_settings
     k3_status refusal = playing.refusal;
     srv_job *job = calloc(1, sizeof *job);
     *job = (srv_job){.script = playing, .sink = *sink, .max_tokens = settings->max_tokens, .n_top = settings->n_top};
+    if (refusal == K3_OK && playing.n) {
+        job->ids = malloc(playing.n * sizeof *job->ids);
+        memcpy(job->ids, playing.ids, playing.n * sizeof *job->ids);
+        job->script.ids = job->ids;
+    }
     if (refusal == K3_OK) {
         look(settings);
         seen.n_submitted++;
@@ -190,6 +196,7 @@ void srv_cancel(srv_job *job)
 void srv_release(srv_job *job)
 {
     pthread_join(job->thread, NULL);
+    free(job->ids);
     free(job);
 }
 
