@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +46,9 @@ static void start(served *s, const char *const *arguments)
     assert_int_equal(pipe(ends), 0);
     s->pid = fork();
     if (s->pid == 0) {
+#ifdef __linux__
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server behind */
+#endif
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
