@@ -6,8 +6,8 @@
 
 void merged_free(merged *m)
 {
-    app_buffer *all[] = {&m->reasoning, &m->content, &m->finish, &m->usage, &m->logprobs};
-    for (size_t i = 0; i < 5; i++)
+    app_buffer *all[] = {&m->reasoning, &m->content, &m->finish, &m->usage, &m->logprobs, &m->internal};
+    for (size_t i = 0; i < 6; i++)
         app_buffer_free(all[i]);
     for (size_t i = 0; i < m->n_calls; i++) {
         app_buffer_free(&m->calls[i].id);
@@ -148,6 +148,11 @@ static void merge_delta(merged *m, chat_state *s, app_json choice)
     app_json delta = app_json_get(choice, "delta"), content = app_json_get(delta, "content");
     app_json reasoning = app_json_get(delta, "reasoning_content"), calls = app_json_get(delta, "tool_calls");
     size_t n_internal = app_json_get(delta, "internal_content").text != NULL;
+    app_json id;
+    for (size_t at = 0; app_json_next(NULL, &id, &at, merge_at(delta, "internal_content.token_ids"));) {
+        app_buffer_add(&m->internal, id.text, id.n);
+        app_buffer_text(&m->internal, ",");
+    }
     assert_null(app_json_get(choice, "usage").text);
     assert_int_equal(members(delta), 1 + n_internal);
     if (reasoning.text) {

@@ -10,7 +10,7 @@
 enum { MERGED_CALLS = 16 };
 
 typedef struct merged {
-    app_buffer reasoning, content, finish, usage, logprobs;
+    app_buffer reasoning, content, finish, usage, logprobs, internal; /* internal: ids, with a comma after each */
     struct merged_call {
         app_buffer id, name, arguments;
     } calls[MERGED_CALLS];

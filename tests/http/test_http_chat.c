@@ -406,6 +406,15 @@ static void e43_e50_before_the_stream(void **state)
     assert_int_equal(reply.status, 400);
     assert_true(app_json_is(merge_at(merge_json(reply.body), "error.code"), "context_length_exceeded"));
     http_free(&reply);
+    app_buffer_clear(&body);
+    app_buffer_text(&body, "{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < 8200; i++)
+        app_buffer_text(&body, "7,");
+    app_buffer_text(&body, "\"}]}");
+    reply = http_post(f->port, CHAT, body.text);
+    assert_int_equal(reply.status, 400);
+    assert_true(app_json_is(merge_at(merge_json(reply.body), "error.code"), "context_length_exceeded"));
+    http_free(&reply);
     app_buffer_free(&body);
     fixture_say(f, RESPONSE("Hi") END);
     for (int is_strict = 0; is_strict < 2; is_strict++) {

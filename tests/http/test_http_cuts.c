@@ -131,6 +131,21 @@ static void check_scenario(const merged *m, const struct scenario *s, int api)
     app_buffer_free(&arguments);
 }
 
+/* The ids that come with the pieces are those of the model, none twice and none missing, up to the last piece. */
+static void check_internal(const merged *m, const k3_tokens *ids)
+{
+    app_buffer all = {0};
+    for (size_t i = 0; i < ids->n; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "%d,", ids->ids[i]);
+        app_buffer_text(&all, id);
+    }
+    assert_true(m->internal.n > 0 || (!m->content.n && !m->reasoning.n && !m->n_calls));
+    if (m->internal.n)
+        assert_memory_equal(m->internal.text, all.text, m->internal.n);
+    app_buffer_free(&all);
+}
+
 /* Case C02: one state machine: 1,000 streams that were cut at random, tokens and moments, equal the whole answers of the same tokens. C01,
  * C08, C12, C13, C25, C28, C33, E29, E34, E35 and E36 are among the scenarios; the stream's own rules are checked by merge_stream. B07: no
  * piece holds a part of a character. */
@@ -154,6 +169,8 @@ static void c02_a_thousand_random_cuts(void **state)
         merge_whole(&b, (merge_api)api, whole.out.text);
         assert_merged_equal(&a, &b);
         check_scenario(&a, s, api);
+        if (api == MERGE_CHAT)
+            check_internal(&a, &ids);
         close_running(&streamed);
         close_running(&whole);
         merged_free(&a);
