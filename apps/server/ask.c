@@ -3,17 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, STRICT_STOPS = 5, STRICT_STOP_BYTES = 32, PENALTY_WINDOW = 1024 };
 
 void srv_ask_open(srv_ask *ask)
 {
     *ask = (srv_ask){.thinking = 1, .n_top = -1, .sampling = {.temperature = 1, .top_p = 0.95f}, .adjust = {.window = PENALTY_WINDOW}};
-    if (getentropy(&ask->sampling.seed, sizeof ask->sampling.seed) != 0) {
-        perror("k3: random numbers of the system");
-        exit(1);
-    }
+    srv_random(&ask->sampling.seed, sizeof ask->sampling.seed);
 }
 
 void srv_ask_free(srv_ask *ask)

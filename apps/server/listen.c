@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -30,9 +31,9 @@ int srv_listen(const char *host, int *port, k3_error *err)
     int wrong = getaddrinfo(host, service, &hints, &found);
     if (wrong)
         return fail(err, host, *port, gai_strerror(wrong));
-    int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0), one = 1;
+    int fd = socket(found->ai_family, found->ai_socktype, 0), one = 1;
     /* A server that was stopped a moment ago is no reason to wait; one that still listens is. */
-    int ok = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
+    int ok = fd >= 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
              bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 256) == 0 &&
              getsockname(fd, (struct sockaddr *)&bound, &n_bound) == 0;
     int number = errno;

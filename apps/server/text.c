@@ -39,13 +39,18 @@ void srv_add_string(app_buffer *out, const app_buffer *text)
     app_buffer_json(out, text->text, text->n);
 }
 
+void srv_random(void *out, size_t n)
+{
+    if (getentropy(out, n) == 0)
+        return;
+    perror("k3: random numbers of the system");
+    exit(1);
+}
+
 void srv_add_id(app_buffer *out, const char *prefix)
 {
-    unsigned char bytes[12] = {0};
-    if (getentropy(bytes, sizeof bytes) != 0) {
-        perror("k3: random numbers of the system");
-        exit(1);
-    }
+    unsigned char bytes[12];
+    srv_random(bytes, sizeof bytes);
     app_buffer_text(out, prefix);
     for (size_t i = 0; i < sizeof bytes; i++)
         srv_add(out, "%02x", bytes[i]);

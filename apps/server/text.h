@@ -12,6 +12,8 @@
 /* Appends formatted text of any length; what is formatted must be safe inside JSON. */
 void srv_add(app_buffer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void srv_add_string(app_buffer *out, const app_buffer *text);
+/* Fills memory with the system's random bytes. */
+void srv_random(void *out, size_t n);
 /* Appends `prefix` and 24 random hex digits. */
 void srv_add_id(app_buffer *out, const char *prefix);
 /* Appends a value word for word, or null if there is none. */

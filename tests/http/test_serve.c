@@ -170,6 +170,51 @@ static void c33_c43_narrowed_answers(void **state)
     assert_int_equal(stop(&s), 0);
 }
 
+static int64_t usage_of(const char *body, const char *path)
+{
+    int64_t n = -1;
+    assert_true(app_json_int(merge_at(merge_json(body), path), &n));
+    return n;
+}
+
+/* Case C20: the second turn of a conversation that thinks finds what the first computed. C45: the same request again computes next to
+ * nothing. E30: nor does one that differs in a coding client's changing line only. */
+static void c20_what_was_computed_is_found(void **state)
+{
+    served s;
+    (void)state;
+    start(&s, (const char *const[]){"--port", "0", NULL});
+    wait_ready(&s);
+    static const char first[] = "{\"messages\":[" SUM "],\"temperature\":0}";
+    http_reply reply = http_post(s.port, CHAT, first);
+    assert_int_equal(usage_of(reply.body, "usage.prompt_tokens_details.cached_tokens"), 0);
+    int64_t total = usage_of(reply.body, "usage.total_tokens"), prompt = usage_of(reply.body, "usage.prompt_tokens");
+    app_json message = merge_at(merge_json(reply.body), "choices.0.message");
+    app_buffer second = {0};
+    app_buffer_text(&second, "{\"messages\":[" SUM ",");
+    app_buffer_add(&second, message.text, message.n);
+    app_buffer_text(&second, "," SUM "],\"temperature\":0,\"max_tokens\":1}");
+    http_free(&reply);
+    reply = http_post(s.port, CHAT, second.text);
+    assert_true(usage_of(reply.body, "usage.prompt_tokens_details.cached_tokens") * 100 > total * 95);
+    http_free(&reply);
+    app_buffer_free(&second);
+    reply = http_post(s.port, CHAT, first);
+    assert_true(usage_of(reply.body, "usage.prompt_tokens_details.cached_tokens") * 100 > prompt * 95);
+    http_free(&reply);
+    for (int i = 0; i < 2; i++) {
+        char body[300];
+        snprintf(body, sizeof body,
+                 "{\"max_tokens\":1,\"system\":\"x-anthropic-billing-header: cch=%d;\\nYou are a careful helper.\",\"messages\":[" SUM "]}",
+                 i);
+        reply = http_post(s.port, "/v1/messages", body);
+        int64_t fresh = usage_of(reply.body, "usage.input_tokens"), cached = usage_of(reply.body, "usage.cache_read_input_tokens");
+        assert_true(i ? cached * 100 > (cached + fresh) * 95 : cached == 0);
+        http_free(&reply);
+    }
+    assert_int_equal(stop(&s), 0);
+}
+
 /* Case E46: a port that is taken ends a start before the model is loaded, and the message names it; a restart needs no wait. */
 static void e46_ports(void **state)
 {
@@ -269,9 +314,15 @@ static void wrong_options_are_refused(void **state)
 
 int main(void)
 {
+    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_api_answers),     cmocka_unit_test(c33_c43_narrowed_answers), cmocka_unit_test(e46_ports),
-        cmocka_unit_test(a_signal_ends_answers), cmocka_unit_test(keys_and_lines),           cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(every_api_answers),
+        cmocka_unit_test(c33_c43_narrowed_answers),
+        cmocka_unit_test(c20_what_was_computed_is_found),
+        cmocka_unit_test(e46_ports),
+        cmocka_unit_test(a_signal_ends_answers),
+        cmocka_unit_test(keys_and_lines),
+        cmocka_unit_test(wrong_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
