@@ -149,20 +149,12 @@ static enum MHD_Result respond_whole(srv_exchange *x)
 
 /* ---- a request --------------------------------------------------------------------------------------------------- */
 
-/* A text that cannot fit is refused before it is read: no token is as long as this on average. */
-enum { BYTES_A_TOKEN = 32 };
-
 static int read_request(srv_exchange *x)
 {
     const srv_rules *rules = &x->server->config.rules;
-    uint64_t most = (uint64_t)rules->context * BYTES_A_TOKEN + (1 << 20);
     srv_ask_open(&x->ask);
     if (!x->body.n)
         return srv_refuse(&x->problem, NULL, "the body is empty; a JSON object is wanted");
-    if (x->body.n > most)
-        return srv_deny(&x->problem, 400, "context_length_exceeded",
-                        "the body has %zu bytes, and a context of %lld tokens takes no more than %llu", x->body.n,
-                        (long long)rules->context, (unsigned long long)most);
     return srv_fields_read(&x->fields, x->body.text, x->body.n, &x->problem) && x->route->api->read(&x->ask, &x->fields, rules);
 }
 

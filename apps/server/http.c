@@ -133,13 +133,27 @@ static void normalise(app_buffer *out, const char *url)
         app_buffer_text(out, "/");
 }
 
+/* A text that cannot fit is refused unread: no token is as long as this on average. 0: the context is not known yet. */
+static uint64_t most_bytes(srv_server *server)
+{
+    enum { BYTES_A_TOKEN = 32 };
+    pthread_mutex_lock(&server->lock);
+    uint64_t most = server->is_ready ? (uint64_t)server->config.rules.context * BYTES_A_TOKEN + (1 << 20) : 0;
+    pthread_mutex_unlock(&server->lock);
+    return most;
+}
+
 static void check_length(srv_exchange *x)
 {
     const char *length = MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, "Content-Length");
     const char *encoding = MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, "Content-Encoding");
-    size_t limit = x->server->config.body_limit;
-    if (length && strtoull(length, NULL, 10) > limit)
-        srv_deny(&x->problem, 413, "request_too_large", "the body has %.20s bytes, and at most %zu are taken", length, limit);
+    uint64_t limit = x->server->config.body_limit, most = most_bytes(x->server), n = length ? strtoull(length, NULL, 10) : 0;
+    if (n > limit)
+        srv_deny(&x->problem, 413, "request_too_large", "the body has %.20s bytes, and at most %llu are taken", length,
+                 (unsigned long long)limit);
+    else if (most && n > most)
+        srv_deny(&x->problem, 400, "context_length_exceeded", "the body has %.20s bytes, and the context takes no more than %llu", length,
+                 (unsigned long long)most);
     else if (encoding && strcmp(encoding, "identity") != 0)
         srv_deny(&x->problem, 415, NULL, "the body has the Content-Encoding \"%.40s\"; only identity is read", encoding);
     else
