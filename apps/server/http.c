@@ -281,6 +281,8 @@ static void on_completed(void *user, struct MHD_Connection *mhd, void **context,
     (void)code;
     if (!x)
         return;
+    if (!x->status)
+        x->status = 499; /* the client left before there was an answer */
     count(server, x->route ? x->route->path : "other", x->status);
     if (!server->config.is_quiet)
         show_line(x);
