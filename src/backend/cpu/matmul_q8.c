@@ -50,7 +50,7 @@ static float scale_of(k3_type type, const unsigned char *scale, int c)
 }
 
 /* y[t][r] = sum_b (sum_c W[r, c] x[t, c]) s_w[r, b] s_x[t, b]   over blocks b of K3_Q8_BLOCK columns c. A row's own scale multiplies the
- * end, and a half where the integers are doubled. */
+ * end. Where the integers are doubled, half of x's scale is taken: exact, and a sum does not overflow before its value does. */
 void k3_matmul_q8_scalar(float *const *y, const k3_q8 *x, const int32_t *row_of, int T, const k3_cpu_mat *w, int first, int last)
 {
     for (int r = first; r < last; r++) {
@@ -63,9 +63,10 @@ void k3_matmul_q8_scalar(float *const *y, const k3_q8 *x, const int32_t *row_of,
                 int32_t dot = 0;
                 for (int c = c0; c < c0 + K3_Q8_BLOCK; c++)
                     dot += integer_of(w->type, codes, c) * x_codes[w->type == K3_INT8 ? c : place_by_nibble(c)];
-                sum = fmaf((float)dot, scale_of(w->type, scale, c0) * x->scale[(start + c0) / K3_Q8_BLOCK], sum);
+                float x_scale = x->scale[(start + c0) / K3_Q8_BLOCK] * (w->type == K3_MXFP4 ? 0.5f : 1);
+                sum = fmaf((float)dot, scale_of(w->type, scale, c0) * x_scale, sum);
             }
-            y[t][r] = k3_type_scales_rows(w->type) ? sum * k3_load_f32(scale, 0) : w->type == K3_MXFP4 ? sum * 0.5f : sum;
+            y[t][r] = k3_type_scales_rows(w->type) ? sum * k3_load_f32(scale, 0) : sum;
         }
     }
 }

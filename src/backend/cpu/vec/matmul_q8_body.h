@@ -159,12 +159,18 @@ K3_INLINE vf add_block(vf sum, vi dot, vf w_scale, float x_scale, const k3_type 
     return vf_fma(vi_to_float(dot), scale, sum);
 }
 
-/* What multiplies the end: the row's scale, which lies alone, 4 bytes a row; a half where codes are doubled. */
+/* Half of x's scale where codes are doubled. */
+K3_INLINE float scale_for(float x_scale, const k3_type type)
+{
+    return type == K3_MXFP4 ? 0.5f * x_scale : x_scale;
+}
+
+/* What multiplies the end: the row's scale, which lies alone, 4 bytes a row. */
 K3_INLINE vf finish(vf sum, const k3_cpu_mat *w, int r, const k3_type type)
 {
     if (has_row_scale(type))
         return vf_mul(sum, vf_load(w->scale + (size_t)r * w->scale_bytes));
-    return type == K3_MXFP4 ? vf_mul(sum, vf_set(0.5f)) : sum;
+    return sum;
 }
 
 K3_INLINE const signed char *codes_of(const k3_q8 *x, int t, const k3_type type)
@@ -282,7 +288,7 @@ K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const
         for (int t = 0; t < n_t; t++) {
             const float *x_scale = x->scale + (int64_t)row_of[t] * n_blocks + b;
             for (int j = 0; j < LANES; j++)
-                sum[t] = add_block(sum[t], dot[t][j], w_scale[j], x_scale[j], type);
+                sum[t] = add_block(sum[t], dot[t][j], w_scale[j], scale_for(x_scale[j], type), type);
         }
     }
     for (; b < n_blocks; b++) {
@@ -290,7 +296,7 @@ K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const
         block_dots(dot, x, row_of, n_t, p + (size_t)b * (size_t)bytes_a_block(type), w->row_bytes, b, type);
         block_scales(w_scale, &s, w, scale, b, 1, type);
         for (int t = 0; t < n_t; t++)
-            sum[t] = add_block(sum[t], dot[t], w_scale[0], x->scale[(int64_t)row_of[t] * n_blocks + b], type);
+            sum[t] = add_block(sum[t], dot[t], w_scale[0], scale_for(x->scale[(int64_t)row_of[t] * n_blocks + b], type), type);
     }
     for (int t = 0; t < n_t; t++)
         vf_store(y[t] + r, finish(sum[t], w, r, type));
@@ -322,9 +328,10 @@ K3_INLINE void fill_pass(x_pass *to, const k3_q8 *x, const int32_t *row_of, int 
     for (int t = 0; t < n_t; t++) {
         int64_t first = (int64_t)row_of[t] * n_blocks + at.b0;
         memcpy(to->codes[t], codes_of(x, row_of[t], type) + (int64_t)at.b0 * K3_Q8_BLOCK, (size_t)at.n * K3_Q8_BLOCK);
-        memcpy(to->scale[t], x->scale + first, (size_t)at.n * sizeof(float));
-        for (int b = 0; b < at.n; b++)
+        for (int b = 0; b < at.n; b++) {
+            to->scale[t][b] = scale_for(x->scale[first + b], type);
             to->start[t][b] = -offset_of(type) * x->sum[first + b];
+        }
     }
 }
 

@@ -199,7 +199,8 @@ K3_INLINE void rows(float *const *y, const k3_q8 *x, const int32_t *row_of, int 
 
 void k3_matmul_q8_amx(float *const *y, const k3_q8 *x, const int32_t *row_of, int T, const k3_cpu_mat *w, int first, int last)
 {
-    int whole = T < LEAST_T ? first : first + (last - first) / TILE_ROWS * TILE_ROWS;
+    int has_tiles = T >= LEAST_T && (w->type == K3_INT8 || w->type == K3_INT4_G64 || w->type == K3_MXFP4);
+    int whole = has_tiles ? first + (last - first) / TILE_ROWS * TILE_ROWS : first;
     tile_config config = block_tiles();
     if (whole > first) {
         tile_fence();
