@@ -6,9 +6,7 @@
 static const app_option engine_options[] = {
     {"--backend", "NAME", APP_TEXT, AT(backend), 0, 0, "auto",
      "what computes: cpu, cpu:LEVEL with scalar, avx2, avx512, avx512bf16, amx, neon; vulkan or metal, vulkan:DEVICE or metal:DEVICE with "
-     "a number or a "
-     "part of a "
-     "name from `k3 devices`. auto: a GPU that is no software, else the CPU"},
+     "a number or a part of a name from `k3 devices`. auto: a GPU that is no software, else the CPU"},
     {"--threads", "N", APP_COUNT, AT(threads), 0, 4096, "0", "threads that compute; 0: one for each core this process may use"},
     {"--ram", "SIZE", APP_SIZE, AT(ram), 0, 0, "what is free",
      "memory to use in all, such as 8G; routed experts take what the trunk and the conversations leave, and the rest is read from disk"},

@@ -27,7 +27,8 @@ typedef struct k3_q8 {
     int32_t *sum;
 } k3_q8;
 
-/* Rows of x [n, cols] rounded to bf16, as matmul_bf16 of the same level wants them to lie: room for K3_BF16_ROWS more rows and columns. */
+/* Rows of x [n, cols] rounded to bf16, as matmul_bf16 of the same level wants them to lie. There is room for n rounded up to K3_BF16_ROWS
+ * and for cols rounded up to K3_BF16_COLS and as many again. */
 enum { K3_BF16_ROWS = 16, K3_BF16_COLS = 32 };
 typedef struct k3_bf16_rows {
     int n, cols;

@@ -123,10 +123,10 @@ void k3_cpu_matmul(k3_backend *be, const k3_proj *proj, int n_proj, k3_ref x, in
     if (T < 1 || !prepare(cpu, &a, proj, n_proj))
         return;
     int cols = proj[0].w->cols, has_codes = 0, has_by_nibble = 0, has_bf16 = 0;
-    for (int i = 0; i < n_proj; i++)
-        has_bf16 |= a.is_bf16[i];
-    for (int i = 0; i < n_proj; i++)
+    for (int i = 0; i < n_proj; i++) {
         *(proj[i].w->type == K3_INT8 ? &has_codes : &has_by_nibble) |= a.is_q8[i];
+        has_bf16 |= a.is_bf16[i];
+    }
     size_t row_bytes = k3_round64((size_t)T * (size_t)(n_proj + 1) * sizeof(float *)),
            index_bytes = k3_round64((size_t)T * sizeof(int32_t));
     size_t q8_bytes = has_codes || has_by_nibble ? k3_cpu_q8_bytes(T, cols, has_codes + has_by_nibble) : 0;

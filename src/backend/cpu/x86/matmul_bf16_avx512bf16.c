@@ -5,8 +5,6 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/x86/vec_avx512.h"
 
-#include <string.h>
-
 #define K3_INLINE static inline __attribute__((always_inline))
 
 /* Columns of a step, and of a span whose tiles stay in the caches; rows of the matrix and of x that a block of running sums has, and that
