@@ -30,7 +30,7 @@ static float *score(k3_engine *engine, const size_t *pieces, size_t n_pieces)
     return logits;
 }
 
-static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:amx", "cpu:neon"};
+static const char *const levels[] = {"cpu:scalar", "cpu:avx2", "cpu:avx512", "cpu:avx512bf16", "cpu:amx", "cpu:neon"};
 
 /* Threads beyond the machine's cores, too: 1, 2, 3, 8 and 16 on two cores give the same logits, and so the same tokens. */
 static void bits_do_not_depend_on_chunks_threads_or_calls(void **state)
