@@ -98,6 +98,7 @@ suite tsan test_pool test_session test_metal_barriers
 [ $has_aarch64 = no ] || join aarch64
 check 'the openai and anthropic packages' .venv/bin/python3 tests/clients/sdk.py build/release/k3
 check 'the page in Chromium' .venv/bin/python3 tests/clients/page.py build/release/k3
+check 'kernels fetch ahead' sh tools/check/prefetch.sh build/release
 check 'what is installed works' sh tools/check/install.sh build/release
 check 'the bundled model adds on NEON' sh tools/check/neon.sh
 say clang-tidy

@@ -73,7 +73,7 @@ static void gather(rows_of_head *rows, const k3_kda_head *h, int64_t t0)
 }
 
 /* Asks for a row of the next block of rows: no cache foresees steps of that size. */
-static void fetch(const k3_kda_head *h, int64_t t)
+static inline __attribute__((always_inline)) void fetch(const k3_kda_head *h, int64_t t)
 {
     const float *from[5] = {h->q, h->k, h->decay, h->v, h->o};
     for (int i = 0; i < 5; i++)

@@ -66,8 +66,9 @@ static inline vf vf_load_strided(const float *at, int stride)
     return _mm512_i32gather_ps(_mm512_mullo_epi32(lane, _mm512_set1_epi32(stride)), at, 4);
 }
 
-/* Asks for the line of memory at a place, which need not be mapped, for soon. */
-static inline void vf_prefetch(const void *at)
+/* Asks for the line of memory at a place, which need not be mapped, for soon. In line always: gcc takes a function that only does this for
+ * one without effect, and drops calls of it. */
+static inline __attribute__((always_inline)) void vf_prefetch(const void *at)
 {
     _mm_prefetch(at, _MM_HINT_T1);
 }
