@@ -25,6 +25,7 @@ typedef struct bench {
     size_t n_new, n_ids;
     int32_t *ids;    /* [n_ids] */
     double *seconds; /* [repeats] */
+    double *memory;  /* [repeats + 1] rates between the runs of a decode */
     FILE *plot;      /* or NULL */
     bench_report report;
 } bench;
@@ -109,6 +110,15 @@ static k3_status run_once(bench *b, double *seconds, const bench_row *row, size_
     return status;
 }
 
+/* The memory's rate, which others on the machine change from second to second: it is measured between the runs. */
+static k3_status measure_memory(bench *b, double *rate, k3_error *err)
+{
+    k3_ceilings now;
+    k3_status status = k3_engine_ceilings(&now, b->engine, err);
+    *rate = now.memory_bytes_per_s;
+    return status;
+}
+
 /* Adds a row of `runs` runs. A warm decode has a mark where it begins; a cold one goes on from where the session stands. */
 static k3_status add_row(bench *b, bench_row row, k3_error *err)
 {
@@ -118,13 +128,18 @@ static k3_status add_row(bench *b, bench_row row, k3_error *err)
     for (size_t i = 0; status == K3_OK && i < row.runs; i++) {
         if (!row.is_cold)
             status = k3_session_rewind(b->session, row.is_decode ? (int64_t)row.context : 0, err);
+        if (status == K3_OK && row.is_decode)
+            status = measure_memory(b, &b->memory[i], err);
         if (status == K3_OK)
             status = run_once(b, &b->seconds[i], &row, i, err);
     }
+    if (status == K3_OK && row.is_decode)
+        status = measure_memory(b, &b->memory[row.runs], err);
     app_progress_end();
     if (status != K3_OK)
         return status;
     row.seconds = median(b->seconds, row.runs);
+    row.memory_rate = row.is_decode ? median(b->memory, row.runs + 1) : 0;
     double context = (double)row.context + 0.5 * (double)(row.n + 1);
     row.bytes = row.is_decode ? bench_decode_bytes(info, context) : 0;
     row.macs = row.is_decode ? bench_decode_macs(info, context) : bench_prefill_macs(info, (double)row.n);
@@ -249,7 +264,12 @@ static k3_status run_all(bench *b, k3_error *err)
     if (status == K3_OK)
         status = check_one_machine(b, err);
     app_progress_end();
-    return status == K3_OK ? k3_engine_ceilings(&b->report.ceilings, b->engine, err) : status;
+    if (status == K3_OK)
+        status = k3_engine_ceilings(&b->report.ceilings, b->engine, err);
+    for (size_t i = 0; status == K3_OK && i < b->report.n_rows; i++)
+        if (b->report.rows[i].is_decode)
+            b->report.ceilings.memory_bytes_per_s = b->report.rows[i].memory_rate;
+    return status;
 }
 
 /* bf16 weights are multiplied in f32 where the CPU has nothing narrower for them. */
@@ -301,6 +321,7 @@ static int measure(bench *b)
     b->n_ids = (prompt > context ? prompt : context) + 1;
     b->ids = app_alloc(b->n_ids, sizeof *b->ids);
     b->seconds = app_alloc((size_t)b->options->n_repeats, sizeof *b->seconds);
+    b->memory = app_alloc((size_t)b->options->n_repeats + 1, sizeof *b->memory);
     make_ids(b);
     k3_status status = k3_session_open(&b->session, b->engine, &err);
     if (status == K3_OK)
@@ -314,6 +335,7 @@ static int measure(bench *b)
         free(b->report.rows[i].stats);
     free(b->ids);
     free(b->seconds);
+    free(b->memory);
     return result;
 }
 

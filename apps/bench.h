@@ -16,6 +16,7 @@ typedef struct bench_row {
     size_t runs;
     double seconds;     /* of the median run */
     double bytes, macs; /* a token on average: weights and cache read by a decoded one; multiply-adds */
+    double memory_rate; /* of a decode: bytes per second that memory gives right before and after its runs, the median; 0: unknown */
     double disk_bytes;  /* a run on average */
     double disk_rate;   /* bytes per second while something was read; 0: nothing was */
     char *stats;        /* k3_engine_stats_json of all runs */

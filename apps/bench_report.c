@@ -30,8 +30,8 @@ static app_json stats_of(const bench_row *row)
 
 double bench_memory_share(const bench_report *r, const bench_row *row)
 {
-    double rate = r->ceilings.memory_bytes_per_s;
-    return row->is_decode && rate > 0 ? bench_rate(row) * row->bytes / rate : 0;
+    (void)r;
+    return row->is_decode && row->memory_rate > 0 ? bench_rate(row) * row->bytes / row->memory_rate : 0;
 }
 
 double bench_arithmetic_share(const bench_report *r, const bench_row *row)
@@ -243,6 +243,7 @@ static void put_row(app_buffer *out, const bench_report *r, const bench_row *row
     if (row->is_decode) {
         put(out, "bytes_per_token", row->bytes);
         put(out, "bytes_per_s", rate * row->bytes);
+        put(out, "memory_bytes_per_s", row->memory_rate);
         put(out, "memory_share", bench_memory_share(r, row));
     }
     say(out, ", \"disk_bytes\": %.0f", row->disk_bytes);

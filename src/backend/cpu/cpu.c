@@ -121,6 +121,18 @@ static k3_buf *keep(k3_cpu *cpu, k3_cpu_buf *buf, void *host, uint64_t bytes, k3
     return &buf->base;
 }
 
+void *k3_cpu_pages(uint64_t bytes)
+{
+    void *at = bytes > SIZE_MAX ? MAP_FAILED : mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (bytes >= K3_HUGE_PAGES)
+        (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE);
+#endif
+    return at;
+}
+
 static void *zeroed(uint64_t bytes, k3_cpu_kind kind)
 {
     if (bytes > SIZE_MAX - 64)
@@ -130,14 +142,7 @@ static void *zeroed(uint64_t bytes, k3_cpu_kind kind)
         void *at = aligned_alloc(64, rounded);
         return at ? memset(at, 0, rounded) : NULL;
     }
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        return NULL;
-#ifdef MADV_HUGEPAGE
-    if (bytes >= K3_HUGE_PAGES)
-        (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE);
-#endif
-    return at;
+    return k3_cpu_pages(bytes);
 }
 
 static k3_buf *memory_alloc(k3_backend *be, uint64_t bytes, const char *what)

@@ -100,4 +100,7 @@ void k3_cpu_moe_experts(k3_backend *be, k3_ref slots, k3_ref z, const k3_moe *mo
 void k3_cpu_moe_sum(k3_backend *be, k3_ref y, k3_ref slots, k3_ref weights, int T, int K, int L);
 void k3_cpu_add(k3_backend *be, k3_ref y, k3_ref a, k3_ref b, int64_t n);
 
+/* Zeroed pages of their own, huge ones where the system has them and they pay; munmap. NULL: there are none. */
+void *k3_cpu_pages(uint64_t bytes);
+
 #endif

@@ -1,11 +1,11 @@
-/* The ceiling that decode is measured against: how fast this machine reads memory, with the threads that compute and loads as wide as the
- * kernels'. */
+/* The ceiling that decode is measured against: how fast this machine reads memory, with the threads that compute, from pages like those of
+ * the weights, with loads as wide as the kernels' and as far ahead. */
 #include "backend/cpu/cpu.h"
 #include "base/os.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { BLOCK = 1 << 20, ROUNDS = 7 };
 
@@ -48,7 +48,7 @@ double k3_cpu_memory_rate(int threads)
     uint64_t bytes = (uint64_t)1 << 30, available = k3_os_memory_available(NULL);
     while (bytes > available / 4 && bytes > (uint64_t)64 << 20)
         bytes /= 2;
-    unsigned char *data = malloc(bytes);
+    unsigned char *data = k3_cpu_pages(bytes);
     double best = 0;
     if (data) {
         memset(data, 1, bytes);
@@ -59,8 +59,8 @@ double k3_cpu_memory_rate(int threads)
             double rate = (double)bytes / ((double)(k3_os_nanoseconds() - start) * 1e-9);
             best = rate > best ? rate : best;
         }
+        munmap(data, bytes);
     }
-    free(data);
     k3_pool_close(pool);
     return best;
 }
