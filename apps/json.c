@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,7 +246,16 @@ int app_json_double(app_json number, double *out)
 
 int app_json_int(app_json number, int64_t *out)
 {
-    double x = app_json_kind(number) == '0' ? to_double(number) : 0.5;
+    char *end;
+    if (app_json_kind(number) != '0')
+        return 0;
+    errno = 0;
+    long long whole = strtoll(number.text, &end, 10);
+    if (end == number.text + number.n) {
+        *out = whole;
+        return errno != ERANGE;
+    }
+    double x = to_double(number);
     if (!(x >= -9007199254740992.0 && x <= 9007199254740992.0) || x != (double)(int64_t)x)
         return 0;
     *out = (int64_t)x;

@@ -25,6 +25,7 @@ void app_json_decode(app_buffer *out, app_json string);
 int app_json_is(app_json string, const char *text);
 /* A finite number; 0 if it is none. */
 int app_json_double(app_json number, double *out);
+/* A whole number, as 2 or 2.0 or 2e0; with a point or an exponent up to 2^53. */
 int app_json_int(app_json number, int64_t *out);
 /* Equal as data: order of members and spelling of numbers and strings do not matter. */
 int app_json_equal(app_json a, app_json b);
