@@ -1,6 +1,7 @@
 /* Logit bias, penalties and log-probabilities: pure functions on host logits, before or beside a pick. */
 #include "base/error.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,7 +31,7 @@ static k3_status check(const k3_adjustment *a, size_t n, const int32_t *history,
 
 static float repeated(float x, float penalty)
 {
-    return penalty == 0 ? x : x > 0 ? x / penalty : x * penalty;
+    return penalty == 0 ? x : x > 0 ? fminf(x / penalty, FLT_MAX) : x * penalty;
 }
 
 /* If the id is in the window: x[id] = x[id] / repetition, or x[id] * repetition where x[id] <= 0; then x[id] -= presence + frequency *

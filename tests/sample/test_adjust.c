@@ -73,6 +73,11 @@ static void the_repetition_penalty_shrinks_what_was_said(void **state)
     assert_int_equal(k3_logits_adjust(x, 6, &one, history, 6, NULL), K3_OK);
     assert_int_equal(k3_logits_adjust(x, 6, &none, history, 6, NULL), K3_OK);
     assert_memory_equal(x, start, sizeof x);
+    a.repetition = 1e-45f; /* a smallest number makes no infinity */
+    assert_int_equal(k3_logits_adjust(x, 6, &a, history, 6, NULL), K3_OK);
+    for (int i = 0; i < 6; i++)
+        assert_true(isfinite(x[i]));
+    memcpy(x, start, sizeof x);
     const float bad[] = {-0.5f, 101, NAN, INFINITY};
     k3_error err;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
