@@ -26,6 +26,9 @@ static int check_content(app_json content, size_t i, srv_problem *problem)
     return 1;
 }
 
+/* Of one message; each result is looked up among them. */
+enum { MAX_CALLS = 1024 };
+
 static int has_call(app_json calls, app_json id)
 {
     app_json call;
@@ -39,6 +42,8 @@ static int has_call(app_json calls, app_json id)
 static int check_result(app_json message, app_json calls, size_t i, srv_problem *problem)
 {
     app_json id = srv_get(message, "tool_call_id");
+    if (id.text && !srv_is_string(id))
+        return srv_refuse(problem, "messages", "messages[%zu].tool_call_id must be a string", i);
     if (!id.text || !calls.text || app_json_is(id, "") || has_call(calls, id))
         return 1;
     return srv_refuse(problem, "messages", "messages[%zu].tool_call_id is %.*s, and the calls before it have other ids", i,
@@ -60,9 +65,16 @@ static int read_message(srv_ask *ask, app_json message, app_json *calls, size_t 
         *calls = srv_get(message, "tool_calls");
         if (calls->text && !srv_is_array(*calls))
             return srv_refuse(problem, "messages", "messages[%zu].tool_calls must be an array", i);
-        ask->n_calls += srv_length(*calls);
+        size_t n_calls = srv_length(*calls);
+        if (n_calls > MAX_CALLS)
+            return srv_refuse(problem, "messages", "messages[%zu].tool_calls has %zu calls, and at most %d are taken", i, n_calls,
+                              (int)MAX_CALLS);
+        ask->n_calls += n_calls;
+        if (!srv_ask_check_history(ask, "messages", problem))
+            return 0;
     }
-    if (app_json_is(role, "tool") && !check_result(message, *calls, i, problem))
+    ask->n_results += app_json_is(role, "tool");
+    if (app_json_is(role, "tool") && (!srv_ask_check_history(ask, "messages", problem) || !check_result(message, *calls, i, problem)))
         return 0;
     app_json tools = srv_get(message, "tools");
     if ((app_json_is(role, "system") || app_json_is(role, "developer")) && tools.text) {

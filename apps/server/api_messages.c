@@ -64,7 +64,6 @@ static void add_message(app_buffer *messages, const char *role, const app_buffer
 /* What a run of blocks of one message becomes. */
 typedef struct collected {
     app_buffer parts, reasoning, calls, results;
-    size_t n_calls;
 } collected;
 
 static void free_collected(collected *c)
@@ -88,7 +87,6 @@ static int add_call(collected *c, app_json block, size_t i, srv_problem *problem
     app_buffer_text(&c->calls, ",\"arguments\":");
     srv_add_json(&c->calls, input);
     app_buffer_text(&c->calls, "}}");
-    c->n_calls++;
     return 1;
 }
 
@@ -125,9 +123,13 @@ static int add_result(collected *c, app_json block, const app_buffer *ids, size_
     return 1;
 }
 
-static int read_block(collected *c, app_json block, app_buffer *ids, int is_assistant, size_t i, srv_problem *problem)
+static int read_block(srv_ask *ask, collected *c, app_json block, app_buffer *ids, int is_assistant, size_t i, srv_problem *problem)
 {
     app_json type = srv_get(block, "type");
+    ask->n_calls += is_assistant && app_json_is(type, "tool_use");
+    ask->n_results += app_json_is(type, "tool_result");
+    if (!srv_ask_check_history(ask, "messages", problem))
+        return 0;
     if (app_json_is(type, "text") && srv_is_string(srv_get(block, "text"))) {
         add_text(&c->parts, srv_get(block, "text"), 0);
         return 1;
@@ -169,7 +171,6 @@ static void add_collected(srv_ask *ask, collected *c, int is_assistant)
     app_buffer_text(messages, "],\"tool_calls\":[");
     app_buffer_add(messages, c->calls.text, c->calls.n);
     app_buffer_text(messages, "]}");
-    ask->n_calls += c->n_calls;
 }
 
 static int read_message(srv_ask *ask, app_json message, app_buffer *ids, size_t i, srv_problem *problem)
@@ -189,7 +190,7 @@ static int read_message(srv_ask *ask, app_json message, app_buffer *ids, size_t 
         add_collected(ask, &c, is_assistant);
     } else if (srv_is_array(content)) {
         for (size_t at = 0; ok && app_json_next(NULL, &block, &at, content);)
-            ok = read_block(&c, block, ids, is_assistant, i, problem);
+            ok = read_block(ask, &c, block, ids, is_assistant, i, problem);
         if (ok)
             add_collected(ask, &c, is_assistant);
     } else {

@@ -121,13 +121,16 @@ static int add_call(gathered *g, app_json item, int is_custom)
     srv_add_json(&g->calls, srv_get(item, is_custom ? "input" : "arguments"));
     app_buffer_text(&g->calls, is_custom ? "}}}" : "}}");
     g->ask->n_calls++;
-    return 1;
+    return srv_ask_check_history(g->ask, "input", g->problem);
 }
 
 static int add_output(gathered *g, app_json item)
 {
     app_json id = srv_get(item, "call_id");
     app_buffer text = {0}, parts = {0};
+    g->ask->n_results++;
+    if (!srv_ask_check_history(g->ask, "input", g->problem))
+        return 0;
     close_message(g);
     app_json_decode(&text, id);
     int ok = srv_is_string(id) && srv_ask_has_name(&g->ids, text.text);

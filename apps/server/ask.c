@@ -252,6 +252,14 @@ void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_jso
     ask->has_tools = 1;
 }
 
+int srv_ask_check_history(const srv_ask *ask, const char *param, srv_problem *problem)
+{
+    enum { MOST = 16384 };
+    if (ask->n_calls <= MOST && ask->n_results <= MOST)
+        return 1;
+    return srv_refuse(problem, param, "%s has more than %d calls, or results of calls", param, (int)MOST);
+}
+
 int srv_ask_check_choice(const srv_ask *ask, srv_problem *problem)
 {
     int forced = ask->choice == SRV_CHOICE_REQUIRED || ask->choice == SRV_CHOICE_NAMED;

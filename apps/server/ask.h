@@ -24,6 +24,7 @@ typedef struct srv_ask {
     int is_chat;
     app_buffer messages, tools; /* elements of the arrays, with commas between */
     size_t n_calls;             /* of the history: new ones are numbered on */
+    size_t n_results;           /* of calls, in the history */
     int has_tools;              /* any, in a system message too */
     app_buffer names;           /* of the tools: NUL after each */
     srv_choice choice;
@@ -68,6 +69,8 @@ void srv_ask_add_name(app_buffer *names, app_json name);
 int srv_ask_has_name(const app_buffer *names, const char *name);
 /* Adds a tool in the form of chat completions from its parts, any of which may be no value. */
 void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_json parameters, app_json strict);
+/* Whether the calls and results of the history, each of which is looked up among the others, are few enough for that. */
+int srv_ask_check_history(const srv_ask *ask, const char *param, srv_problem *problem);
 int srv_ask_check_choice(const srv_ask *ask, srv_problem *problem);
 
 /* Renders the conversation, checks that its answer fits, and opens what narrows the answer. */

@@ -58,8 +58,20 @@ void srv_add_id(app_buffer *out, const char *prefix)
 
 void srv_add_json(app_buffer *out, app_json value)
 {
+    size_t from = 0;
+    for (size_t i = 0, is_inside = 0; i < value.n; i++) {
+        char c = value.text[i];
+        if (c == '"')
+            is_inside = !is_inside;
+        else if (c == '\\')
+            i++;
+        if (is_inside || (c != ' ' && c != '\t' && c != '\n' && c != '\r'))
+            continue;
+        app_buffer_add(out, value.text + from, i - from);
+        from = i + 1;
+    }
     if (value.text)
-        app_buffer_add(out, value.text, value.n);
+        app_buffer_add(out, value.text + from, value.n - from);
     else
         app_buffer_text(out, "null");
 }
@@ -132,9 +144,27 @@ void srv_add_problem(app_buffer *out, const srv_problem *problem, int with_type)
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
+/* The place of the first byte that is no UTF-8; n: there is none. */
+static size_t utf8_length(const char *text, size_t n)
+{
+    enum { PIECE = 1024 };
+    char valid[3 * (PIECE + 3)];
+    k3_utf8 utf8 = {0};
+    size_t done = 0;
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t n_valid = k3_utf8_push(&utf8, valid, text + at, n - at < PIECE ? n - at : PIECE);
+        for (size_t i = 0; i < n_valid; i++, done++)
+            if (valid[i] != text[done])
+                return done;
+    }
+    return done;
+}
+
 int srv_fields_read(srv_fields *fields, const char *text, size_t n, srv_problem *problem)
 {
-    size_t wrong = 0, at = 0;
+    size_t wrong = utf8_length(text, n), at = 0;
+    if (wrong < n)
+        return srv_refuse(problem, NULL, "the body is no UTF-8: byte %zu of %zu is wrong", wrong + 1, n);
     app_json body = app_json_whole(text, n, &wrong), key, value;
     *fields = (srv_fields){.problem = problem};
     if (!body.text)

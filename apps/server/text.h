@@ -16,7 +16,7 @@ void srv_add_string(app_buffer *out, const app_buffer *text);
 void srv_random(void *out, size_t n);
 /* Appends `prefix` and 24 random hex digits. */
 void srv_add_id(app_buffer *out, const char *prefix);
-/* Appends a value word for word, or null if there is none. */
+/* Appends a value word for word but for the space between its parts, so that it fits into a line of a stream; null if there is none. */
 void srv_add_json(app_buffer *out, app_json value);
 
 /* Why a request is refused, as HTTP tells it. Functions that take one return 1, or 0 after filling it. */

@@ -252,6 +252,55 @@ static void e38_the_answer_is_complete(void **state)
     }
 }
 
+/* A request written over several lines comes back in one, as an event of a stream needs it. */
+static void a_spread_request(void **state)
+{
+    fixture *f = *state;
+    merged m = {0};
+    fixture_say(f, RESPONSE("Hi") END);
+    ask(&m, f->port, MERGE_RESPONSES,
+        "{\"stream\":true,\r\n \"input\": \"x\",\n \"tools\": [\n\t{ \"type\" : \"function\",\r\"name\":\"a  \\\" b\",\n"
+        "\"parameters\": {\"type\": \n\"object\"} }\n],\n \"tool_choice\":\n{\"type\":\n\"function\", \"name\":\"a  \\\" b\"}}");
+    assert_string_equal(m.content.text, "Hi");
+    merged_free(&m);
+}
+
+/* Each call is looked up among the others: there may be many, but not so many that it takes minutes. */
+static void histories_are_limited(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *path, *head, *one, *tail;
+        int most;
+    } table[] = {{"/v1/chat/completions", "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[", "{\"id\":\"a\"}", "]}]}", 1024},
+                 {"/v1/chat/completions", "{\"messages\":[", "{\"role\":\"tool\"}", "]}", 16384},
+                 {MESSAGES, "{\"messages\":[{\"role\":\"assistant\",\"content\":[", "{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"f\"}",
+                  "]}]}", 16384},
+                 {RESPONSES, "{\"input\":[", "{\"type\":\"function_call\",\"call_id\":\"a\",\"name\":\"f\"}", "]}", 16384}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        app_buffer body = {0};
+        app_buffer_text(&body, table[i].head);
+        for (int k = 0; k <= table[i].most; k++) {
+            app_buffer_text(&body, k ? "," : "");
+            app_buffer_text(&body, table[i].one);
+        }
+        app_buffer_text(&body, table[i].tail);
+        http_reply reply = http_post(f->port, table[i].path, body.text);
+        char number[16];
+        snprintf(number, sizeof number, "%d", table[i].most);
+        assert_int_equal(reply.status, 400);
+        if (!strstr(reply.body, number))
+            fail_msg("%s", reply.body);
+        http_free(&reply);
+        app_buffer_free(&body);
+    }
+    assert_int_equal(
+        http_post_status(f->port, "/v1/chat/completions",
+                         "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\"}}]},"
+                         "{\"role\":\"tool\",\"tool_call_id\":{\"a\":1}}]}"),
+        400);
+}
+
 static void responses_are_checked(void **state)
 {
     fixture *f = *state;
@@ -296,7 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(e23_a_coding_session),  cmocka_unit_test(e30_the_changing_line),  cmocka_unit_test(e24_counts),
         cmocka_unit_test(messages_are_checked),  cmocka_unit_test(e25_a_recorded_session), cmocka_unit_test(e38_the_answer_is_complete),
-        cmocka_unit_test(responses_are_checked),
+        cmocka_unit_test(responses_are_checked), cmocka_unit_test(a_spread_request),       cmocka_unit_test(histories_are_limited),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
