@@ -70,8 +70,10 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
     while (x->at == x->out.n) {
         app_buffer_clear(&x->out);
         x->at = 0;
-        if (x->is_finished)
+        if (x->is_finished) {
+            srv_connection_deadline(x->server, x->connection, x->server->config.write);
             return MHD_CONTENT_READER_END_OF_STREAM;
+        }
         if (has_left(x)) {
             x->is_gone = 1;
             srv_turn_cancel(x->turn);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -143,22 +144,63 @@ static uint64_t most_bytes(srv_server *server)
     return most;
 }
 
-static void check_length(srv_exchange *x)
+static void check_length(srv_exchange *x, uint64_t n)
+{
+    uint64_t limit = x->server->config.body_limit, most = most_bytes(x->server);
+    if (n > limit)
+        srv_deny(&x->problem, 413, "request_too_large", "the body has %llu bytes or more, and at most %llu are taken",
+                 (unsigned long long)n, (unsigned long long)limit);
+    else if (most && n > most)
+        srv_deny(&x->problem, 400, "context_length_exceeded", "the body has %llu bytes or more, and the context takes at most %llu",
+                 (unsigned long long)n, (unsigned long long)most);
+    x->is_refused |= n > limit || (most && n > most);
+}
+
+static void check_head(srv_exchange *x)
 {
     const char *length = MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, "Content-Length");
     const char *encoding = MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, "Content-Encoding");
-    uint64_t limit = x->server->config.body_limit, most = most_bytes(x->server), n = length ? strtoull(length, NULL, 10) : 0;
-    if (n > limit)
-        srv_deny(&x->problem, 413, "request_too_large", "the body has %.20s bytes, and at most %llu are taken", length,
-                 (unsigned long long)limit);
-    else if (most && n > most)
-        srv_deny(&x->problem, 400, "context_length_exceeded", "the body has %.20s bytes, and the context takes no more than %llu", length,
-                 (unsigned long long)most);
-    else if (encoding && strcmp(encoding, "identity") != 0)
-        srv_deny(&x->problem, 415, NULL, "the body has the Content-Encoding \"%.40s\"; only identity is read", encoding);
-    else
+    check_length(x, length ? strtoull(length, NULL, 10) : 0);
+    if (x->is_refused || !encoding || strcmp(encoding, "identity") == 0)
         return;
+    srv_deny(&x->problem, 415, NULL, "the body has the Content-Encoding \"%.40s\"; only identity is read", encoding);
     x->is_refused = 1;
+}
+
+/* ---- bodies ------------------------------------------------------------------------------------------------------ */
+
+/* Many clients that send long bodies at the same time do not fill the memory: all bodies together are as many of the longest as this. */
+enum { LONGEST_BODIES = 8 };
+
+static int reserve_body(srv_server *server, size_t n)
+{
+    pthread_mutex_lock(&server->lock);
+    int fits = server->body_bytes + n <= (uint64_t)LONGEST_BODIES * server->config.body_limit;
+    server->body_bytes += fits ? n : 0;
+    pthread_mutex_unlock(&server->lock);
+    return fits;
+}
+
+static void free_body(srv_exchange *x)
+{
+    pthread_mutex_lock(&x->server->lock);
+    x->server->body_bytes -= x->body.n;
+    pthread_mutex_unlock(&x->server->lock);
+    app_buffer_free(&x->body);
+}
+
+static void add_to_body(srv_exchange *x, const char *data, size_t n)
+{
+    if (!x->is_refused)
+        check_length(x, x->body.n + n);
+    if (!x->is_refused && !reserve_body(x->server, n)) {
+        srv_deny(&x->problem, 503, "busy", "the bodies of other requests take all memory that there is for bodies; try again later");
+        x->is_refused = 1;
+    }
+    if (x->is_refused)
+        free_body(x);
+    else
+        app_buffer_add(&x->body, data, n);
 }
 
 static srv_exchange *begin_exchange(srv_server *server, struct MHD_Connection *mhd, const char *url, const char *method)
@@ -166,18 +208,19 @@ static srv_exchange *begin_exchange(srv_server *server, struct MHD_Connection *m
     srv_exchange *x = app_alloc(1, sizeof *x);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     *x = (srv_exchange){.server = server, .mhd = mhd, .connection = info->socket_context, .started = srv_now()};
-    snprintf(x->method, sizeof x->method, "%s", method);
+    for (size_t i = 0; i + 1 < sizeof x->method && method[i]; i++)
+        x->method[i] = method[i] > ' ' && method[i] < 127 ? method[i] : '?';
     normalise(&x->path, url);
     int is_options = strcmp(method, "OPTIONS") == 0;
     if (!is_options)
-        x->route = srv_route_find(x->path.text, method, &x->rest, &x->problem);
+        x->route = srv_route_find(x->path.text, x->method, &x->rest, &x->problem);
     srv_problem refused = {0};
     /* Who may not ask is not told which paths there are. */
     if (!srv_access_check(&server->config, mhd, is_options ? NULL : x->route ? x->route : &(srv_route){0}, &x->origin, &refused))
         x->problem = refused;
     x->is_refused = x->problem.status != 0;
     if (!x->is_refused)
-        check_length(x);
+        check_head(x);
     srv_connection_deadline(server, x->connection, server->config.body);
     return x;
 }
@@ -229,14 +272,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *mhd, const 
     }
     if (!*n_data)
         return x->is_complete ? MHD_YES : answer(x);
-    if (x->body.n + *n_data > server->config.body_limit && !x->is_refused) {
-        srv_deny(&x->problem, 413, "request_too_large", "the body is longer than the %zu bytes that are taken", server->config.body_limit);
-        x->is_refused = 1;
-    }
-    if (x->is_refused)
-        app_buffer_free(&x->body);
-    else
-        app_buffer_add(&x->body, data, *n_data);
+    add_to_body(x, data, *n_data);
     *n_data = 0;
     return MHD_YES;
 }
@@ -256,7 +292,7 @@ static void count(srv_server *server, const char *path, int status)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Paths are a client's text: only what cannot confuse a terminal or a log is shown. */
+/* Paths are a client's text, as methods are: only what cannot confuse a terminal or a log is shown. */
 static void show_line(const srv_exchange *x)
 {
     char path[81];
@@ -289,7 +325,7 @@ static void on_completed(void *user, struct MHD_Connection *mhd, void **context,
     srv_connection_deadline(server, x->connection, server->config.idle);
     srv_exchange_end(x);
     app_buffer_free(&x->path);
-    app_buffer_free(&x->body);
+    free_body(x);
     app_buffer_free(&x->nonce);
     app_buffer_free(&x->origin);
     app_buffer_free(&x->out);
@@ -346,7 +382,22 @@ static void *watch(void *user)
 
 /* ---- the server -------------------------------------------------------------------------------------------------- */
 
-enum { MAX_CONNECTIONS = 1024, HEADER_BYTES = 256 << 10 };
+enum { MAX_CONNECTIONS = 1024, OTHER_FILES = 256, HEADER_BYTES = 256 << 10 };
+
+/* As many connections as there are descriptors for, beside those of the model's files. The system is asked for more where they are few:
+ * without one left, a client that waits to be accepted would be tried again and again. */
+static unsigned most_connections(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return MAX_CONNECTIONS;
+    rlim_t wanted = MAX_CONNECTIONS + OTHER_FILES, before = files.rlim_cur;
+    if (before >= wanted)
+        return MAX_CONNECTIONS;
+    files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
+    rlim_t have = setrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : before;
+    return have >= 2 * OTHER_FILES ? (unsigned)(have - OTHER_FILES) : (unsigned)(have / 2);
+}
 
 k3_status srv_server_open(srv_server **out, int socket, const srv_config *config, k3_error *err)
 {
@@ -357,7 +408,7 @@ k3_status srv_server_open(srv_server **out, int socket, const srv_config *config
     server->daemon = MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL,
                                       NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, socket, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
                                       server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_CONNECTION_LIMIT,
-                                      (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_END);
+                                      most_connections(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_END);
     if (!server->daemon || pthread_create(&server->watch, NULL, watch, server) != 0) {
         *err = (k3_error){K3_E_IO, "the HTTP server could not be started: no threads or descriptors are left"};
         if (server->daemon)

@@ -25,6 +25,7 @@ struct srv_server {
     pthread_cond_t changed;
     srv_connection *connections;
     int is_ready, is_stopping;
+    uint64_t body_bytes; /* of all requests, in memory */
     srv_scheduler *scheduler;
     struct counted {
         const char *path;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -233,6 +234,83 @@ static void e20_limits(void **state)
     free(han);
 }
 
+/* Many long bodies together do not fill the memory, and an unknown length is no way around the context. */
+static void e20_bodies(void **state)
+{
+    fixture *f = *state;
+    static const char head[] = "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\n", chunk[] = "\r\n10000\r\n";
+    char text[0x10001], body[900];
+    memset(text, ' ', sizeof text);
+    int fd = http_open(f->port);
+    http_send(fd, head, sizeof head - 1);
+    http_send(fd, "Transfer-Encoding: chunked\r\n", 28);
+    for (int i = 0; i < 24; i++) {
+        http_send(fd, chunk, sizeof chunk - 1);
+        http_send(fd, text, 0x10000);
+    }
+    http_send(fd, "\r\n0\r\n\r\n", 7);
+    http_reply reply = http_read(fd);
+    assert_int_equal(reply.status, 400);
+    assert_true(app_json_is(merge_at(merge_json(reply.body), "error.code"), "context_length_exceeded"));
+    http_free(&reply);
+    close(fd);
+
+    srv_config config = fixture_config();
+    config.body_limit = 1000;
+    fixture_restart(f, &config, 1);
+    fixture_say(f, RESPONSE("Hi") END);
+    int fds[8], status = 200;
+    for (int i = 0; i < 8; i++) {
+        fds[i] = http_open(f->port);
+        http_send(fds[i], head, sizeof head - 1);
+        http_send(fds[i], "Content-Length: 1000\r\n\r\n", 24);
+        http_send(fds[i], text, 990);
+    }
+    memset(body, ' ', sizeof body);
+    strcpy(body + sizeof body - sizeof ASK, ASK);
+    for (int i = 0; status == 200 && i < 10000; i++)
+        status = http_post_status(f->port, CHAT, body);
+    assert_int_equal(status, 503);
+    for (int i = 0; i < 8; i++)
+        close(fds[i]);
+    for (int i = 0; status == 503 && i < 10000; i++)
+        status = http_post_status(f->port, CHAT, body);
+    assert_int_equal(status, 200);
+    config = fixture_config();
+    fixture_restart(f, &config, 1);
+}
+
+/* Case E54: where the shell gives few descriptors, clients that only connect neither shut others out nor keep a core busy. */
+static void e54_few_descriptors(void **state)
+{
+    fixture *f = *state;
+    srv_config config = fixture_config();
+    struct rlimit before, files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    files = before;
+    files.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    fixture_restart(f, &config, 1);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_true(files.rlim_cur >= 1280 || files.rlim_cur == files.rlim_max);
+    assert_int_equal(get_status(f->port, "/health", ""), 200);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* What a client calls its method is shown, but not to a terminal. */
+static void methods_are_shown_without_escapes(void **state)
+{
+    fixture *f = *state;
+    int fd = http_open(f->port);
+    static const char request[] = "\x1b[31mX /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    http_send(fd, request, sizeof request - 1);
+    http_reply reply = http_read(fd);
+    assert_int_equal(reply.status, 405);
+    assert_non_null(strstr(reply.body, "not ?[31mX"));
+    http_free(&reply);
+    close(fd);
+}
+
 static void e20_clients_that_take_too_long(void **state)
 {
     fixture *f = *state;
@@ -316,6 +394,9 @@ static void d22_json(void **state)
                                           "{\"temperature\":0x1}",
                                           "{\"a\":\"\n\"}",
                                           "{\"a\":\"\x01\"}",
+                                          "{\"a\":\"\xff\"}",
+                                          "{\"a\":\"\xed\xa0\x80\"}",
+                                          "{\"a\":\"\"}\xe4\xb8",
                                           "{\"a\":\"\\x41\"}",
                                           "{\"a\":\"\\u12\"}",
                                           "{'a':1}",
@@ -516,6 +597,9 @@ int main(void)
         cmocka_unit_test(hosts_that_point_here_by_another_s_will_are_refused),
         cmocka_unit_test(e17_keys),
         cmocka_unit_test(e20_limits),
+        cmocka_unit_test(e20_bodies),
+        cmocka_unit_test(e54_few_descriptors),
+        cmocka_unit_test(methods_are_shown_without_escapes),
         cmocka_unit_test(e20_clients_that_take_too_long),
         cmocka_unit_test(e19_expect_and_chunks),
         cmocka_unit_test(e52_unknown_encodings_are_answered_plain),
