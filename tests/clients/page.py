@@ -66,7 +66,7 @@ def stop_stops_the_server(page, server):
     settings(page, temperature="1.5", top_p="1", effort="max", seed="3", max_tokens="12000")
     page.evaluate("window.allow = 0")
     ask(page, "Tell me a very long story without end.")
-    page.wait_for_function("document.querySelector('#state').textContent.includes('tokens')", timeout=30000)
+    page.wait_for_function("() => document.querySelector('#state').textContent.includes('tokens')", timeout=30000)
     before = metric(server, "k3_requests_cancelled_total")
     page.keyboard.press("Escape")
     wait_done(page)
@@ -104,7 +104,7 @@ def markdown_keeps_code_and_escapes_everything(page, server):
     assert got["links"] == 0
     page.evaluate("navigator.clipboard.writeText('')")
     page.locator(".block button").last.click()
-    page.wait_for_function("document.querySelector('.block button').textContent === 'Copied'")
+    page.wait_for_function("() => document.querySelector('.block button').textContent === 'Copied'")
     assert page.evaluate("navigator.clipboard.readText()") + "\n" == CODE
 
 
@@ -146,6 +146,47 @@ def conversations_stay(page, server):
     assert page.locator("#list li").count() >= n - 2 and n > 2
     page.locator("#list .open", has_text="What is 58 plus 67?").click()
     assert page.locator(".turn.assistant").first.locator(".markdown").inner_text() == "58 + 67 = 125"
+
+
+def no_answer_breaks_the_page(page, server):
+    """A model that repeats itself nests without end; the page shows it all the same."""
+    for text in ("> " * 20000, "+ " * 20000 + "x", "1. " * 20000, "**a *b ~~c " * 3000):
+        n = page.evaluate("text => { const n = document.createElement('div'); markdown(n, text); return n.textContent.length; }", text)
+        assert n > 10000, (text[:10], n)
+
+
+def deleted_conversations_stay_deleted(page, server):
+    """Also where an answer was still being written."""
+    settings(page, temperature="1.5", top_p="1", effort="max", seed="3", max_tokens="12000")
+    page.click("#new")
+    ask(page, "Tell me a very long story that is deleted.")
+    page.wait_for_function("() => document.querySelector('#state').textContent.includes('tokens')", timeout=30000)
+    page.once("dialog", lambda d: d.accept())
+    page.locator("#list li.on button.quiet", has_text="Delete").click()
+    page.wait_for_function("() => running.size === 0")
+    page.reload()
+    page.wait_for_selector("#list li")
+    assert page.locator("#list .open", has_text="that is deleted").count() == 0
+    settings(page, temperature="0", top_p="", effort="", seed="", max_tokens="")
+
+
+def imports_lose_nothing_and_break_nothing(page, server):
+    """A file of another program, a damaged one, and an old one of what has gone on since."""
+    def read(conversations):
+        page.set_input_files("#file", {"name": "c.json", "mimeType": "application/json", "buffer": json.dumps(conversations).encode()})
+        page.wait_for_function("() => document.querySelector('#file').value === ''")
+    odd = [{"role": "user", "content": [{"type": "text", "text": "from "}, {"type": "text", "text": "elsewhere"}]},
+           {"role": "assistant", "content": None, "reasoning_content": 5, "seconds": "x", "tool_calls": [{}, None, {"id": "a", "function": {"name": "f", "arguments": {}}}]}, None]
+    read([{"id": "odd", "title": {}, "changed": 9e15, "messages": odd}])
+    page.reload()
+    page.wait_for_selector("#list li")
+    assert page.locator(".turn.user .body").inner_text() == "from elsewhere"
+    old = page.evaluate("() => conversations.find(c => c.title.includes('58 plus 67'))")
+    read([{**old, "messages": old["messages"][:1], "changed": old["changed"] - 1}])
+    assert page.evaluate("id => conversations.find(c => c.id === id).messages.length", old["id"]) == len(old["messages"])
+    read([{"no": "conversation"}])
+    page.wait_for_selector(".problem")
+    assert "no file of conversations" in page.inner_text(".problem")
 
 
 def it_is_dark_where_the_system_is_and_fits_a_phone(page, server):
@@ -195,7 +236,8 @@ def main():
         page.goto(server.url)
         failed = run([an_answer_streams_and_thinking_is_folded, a_tool_is_called_and_its_result_answered, stop_stops_the_server,
                       markdown_keeps_code_and_escapes_everything, markdown_grows_as_it_would_be_made_at_once, the_reader_is_not_scrolled_away,
-                      a_full_window_offers_a_new_conversation, conversations_stay, it_is_dark_where_the_system_is_and_fits_a_phone,
+                      a_full_window_offers_a_new_conversation, conversations_stay, no_answer_breaks_the_page, deleted_conversations_stay_deleted,
+                      imports_lose_nothing_and_break_nothing, it_is_dark_where_the_system_is_and_fits_a_phone,
                       everything_has_a_name_and_keys_reach_it], page, server)
         browser.close()
     if errors:
