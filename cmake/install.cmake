@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the program with its manual page and completions, which it writes itself from its tables of verbs; the
-# library with header and pkg-config file; a systemd unit.
+# What `cmake --install` puts where: the program with its manual page and completions, which it writes itself from its tables of verbs, and the
+# pages that these refer to; the library with header and pkg-config file; a systemd unit.
 include(GNUInstallDirs)
 install(TARGETS k3)
 
@@ -36,6 +36,8 @@ endif()
 install(TARGETS k3_shared)
 install(FILES include/k3.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/k3.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES examples/answer.c DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 if(NOT APPLE)
   install(FILES ${CMAKE_BINARY_DIR}/k3.service DESTINATION lib/systemd/system)

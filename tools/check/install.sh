@@ -1,6 +1,7 @@
 #!/bin/sh
-# install.sh BUILD: what `cmake --install` puts somewhere works there. The library shows the functions of k3.h and no others, the header is
-# good C++ too, the example of examples/ answers as the program does, manual page and completions are well-formed.
+# install.sh BUILD: what `cmake --install` puts somewhere works there (case J05). The library shows the functions of k3.h and no others, the
+# header is good C++ too, the example of examples/ answers as the program does, manual page and completions are well-formed, the pages that
+# help names are there. The program runs in an empty folder without any of the build's variables, and writes nothing.
 set -eu
 build=$1
 at=$(mktemp -d)
@@ -27,6 +28,27 @@ wanted=$("$at/bin/k3" run models/k3-mini --chat --quiet --seed 1 -p "$question")
     echo "install: the example says \"$said\", k3 run says \"$wanted\""
     exit 1
 }
+
+model=$PWD/models/k3-mini
+mkdir "$at/empty"
+said=$(cd "$at/empty" && env -i "$at/bin/k3" run "$model" --chat --quiet --seed 1 -p "$question")
+[ "$said" = "$wanted" ] && [ -z "$(ls -A "$at/empty")" ] || {
+    echo "install: in an empty folder k3 run says \"$said\", and leaves \"$(ls -A "$at/empty")\""
+    exit 1
+}
+for name in LICENSE README.md $(for verb in serve run bench; do "$at/bin/k3" help $verb; done | grep -o 'docs/[a-z]*\.md' | sort -u); do
+    [ -n "$(find "$at" -path "*/doc/*/$name")" ] || {
+        echo "install: $name is not there"
+        exit 1
+    }
+done
+
+# Case J07: what is written to is in .bss, not in the file.
+if command -v size >/dev/null; then
+    for file in "$at/bin/k3" "$library/libk3.so"; do
+        size -A "$file" | awk -v file="$file" '$1 == ".data" && $2 > 4096 { print "install: " file " has " $2 " bytes in .data"; exit 1 }'
+    done
+fi
 
 bash -n "$(find "$at" -path '*bash*' -name k3)"
 ! command -v zsh >/dev/null || zsh -n "$(find "$at" -name _k3)"
