@@ -196,7 +196,8 @@ const app_verb app_verbs[] = {
      "say how a model would lie in this machine's memory, and how fast it would be\n\n"
      "No weights are loaded. The rate of each drive is measured with a few hundred megabytes of the model's own files,\n"
      "unless --disk-rate gives it; that of memory is measured too. File systems are named, and it is said of network\n"
-     "and shared ones, and of drives that are slow, that they may hold the model up.",
+     "and shared ones, and of drives that are slow, that they may hold the model up. The speed expected is an upper\n"
+     "bound; the last line says what it would be with more memory, faster drives, or faster memory.",
      app_plan, plan_themes, COUNT(plan_themes), 1},
     {"pack", "MODEL OUT [--trunk T]",
      "write a model again so that it starts in seconds\n\n"

@@ -13,6 +13,7 @@ typedef struct k3_forecast {
     double disk_bytes, drive_bytes[K3_MAX_DRIVES], disk_seconds; /* a token; of all drives and of each */
     double memory_rate;                                          /* bytes per second; 0: unknown */
     double tokens;                                               /* per second; 0: unknown */
+    double with_memory, with_drives, with_rate; /* the same with twice the memory, drives twice as fast, memory twice as fast */
 } k3_forecast;
 
 static double gb(uint64_t bytes)
@@ -51,6 +52,27 @@ static void count(k3_forecast *f)
     f->memory_bytes += (uint64_t)((double)f->n_moe * hp->top_k * (double)k3_experts_one_bytes(hp));
 }
 
+/* Seconds a token with twice the memory. */
+static double disk_seconds_with_twice(const k3_forecast *f)
+{
+    k3_budget_facts facts = f->engine->planning->facts;
+    const k3_budget *b = &f->engine->budget;
+    k3_budget more;
+    facts.ram = 2 * b->limit;
+    facts.available = 2 * (b->available > b->limit ? b->available : b->limit);
+    if (k3_budget_make(&more, &facts, NULL) != K3_OK)
+        return f->disk_seconds;
+    int n = more.n_slots + f->n_on_device < f->n_experts ? more.n_slots + f->n_on_device : f->n_experts;
+    return k3_budget_seconds(&facts, &more.trunk_plan, n, NULL);
+}
+
+/* Whatever takes longer, disk or memory, is all that is waited for. */
+static double tokens_of(double disk_seconds, double memory_seconds)
+{
+    double seconds = disk_seconds > memory_seconds ? disk_seconds : memory_seconds;
+    return seconds > 0 ? 1 / seconds : 0;
+}
+
 static k3_status predict(k3_forecast *f, k3_error *err)
 {
     const k3_planning *p = f->engine->planning;
@@ -62,7 +84,10 @@ static k3_status predict(k3_forecast *f, k3_error *err)
         f->disk_bytes += f->drive_bytes[d];
     f->memory_rate = k3_machine_memory_rate(f->engine);
     double memory = f->memory_rate > 0 ? (double)f->memory_bytes / f->memory_rate : 0;
-    f->tokens = f->disk_seconds > memory ? 1 / f->disk_seconds : memory > 0 ? 1 / memory : 0;
+    f->tokens = tokens_of(f->disk_seconds, memory);
+    f->with_memory = tokens_of(disk_seconds_with_twice(f), memory);
+    f->with_drives = tokens_of(f->disk_seconds / 2, memory);
+    f->with_rate = tokens_of(f->disk_seconds, memory / 2);
     return K3_OK;
 }
 
@@ -136,6 +161,9 @@ static void say_speed(k3_printer *p, const k3_forecast *f)
     if (f->tokens > 0)
         k3_say(p, "expected       %.2f tokens/s at most, once experts have settled; the %s is what limits it\n", f->tokens,
                f->disk_seconds > (double)f->memory_bytes / f->memory_rate ? "disk" : "memory");
+    if (f->tokens > 0)
+        k3_say(p, "               %.2f with twice the memory, %.2f with drives twice as fast, %.2f with memory twice as fast\n",
+               f->with_memory, f->with_drives, f->with_rate);
 }
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
@@ -187,8 +215,10 @@ static void say_json(k3_printer *p, const k3_forecast *f)
            "\"disk_bytes_per_token\": %.0f, \"disk_seconds_per_token\": %.6f, \"disk_bytes_per_s\": %.0f, \"disk_rate_is_measured\": %s, ",
            f->disk_bytes, f->disk_seconds, f->disk_seconds > 0 ? f->disk_bytes / f->disk_seconds : drives->rates[0],
            drives->is_measured ? "true" : "false");
-    k3_say(p, "\"memory_bytes_per_token\": %llu, \"memory_bytes_per_s\": %.0f, \"tokens_per_s\": %.4f}\n", (ull)f->memory_bytes,
+    k3_say(p, "\"memory_bytes_per_token\": %llu, \"memory_bytes_per_s\": %.0f, \"tokens_per_s\": %.4f, ", (ull)f->memory_bytes,
            f->memory_rate, f->tokens);
+    k3_say(p, "\"tokens_per_s_with_twice\": {\"memory\": %.4f, \"disk_rate\": %.4f, \"memory_rate\": %.4f}}\n", f->with_memory,
+           f->with_drives, f->with_rate);
 }
 
 static k3_status forecast(k3_printer *p, k3_engine *engine, int as_json, k3_error *err)

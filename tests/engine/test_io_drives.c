@@ -6,11 +6,15 @@
 #include "k3.h"
 #include "support/tiny_checkpoint.h"
 
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -274,6 +278,70 @@ static void G19_a_drive_that_becomes_slower_is_said_once(void **state)
     k3_io_faults("", 0);
 }
 
+/* ---- I03, I15 ------------------------------------------------------------------------------------------------------------- */
+
+static double seconds_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *run_alone(void *engine)
+{
+    float logits[TINY_VOCAB];
+    run(engine, logits);
+    return NULL;
+}
+
+/* Case I03: while a drive that answers nothing is waited for, no thread computes: some stretch has less than a tenth of one core. */
+static void I03_threads_sleep_while_the_drive_is_waited_for(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"files=model-", "files=model-,no_uring=38"};
+    for (int i = 0; i < 2; i++) {
+        pthread_t thread;
+        k3_io_faults(kinds[i], 0);
+        k3_engine *engine = open_with(least, 0);
+        k3_io_faults("files=model-,hold=1", 0);
+        assert_int_equal(pthread_create(&thread, NULL, run_alone, engine), 0);
+        while (!k3_io_faults_count("reads"))
+            sched_yield();
+        double share = 1;
+        for (int n = 0; n < 40 && share >= 0.1; n++) { /* what is computed before the first wait may take a while where others compute */
+            double cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID), wall = seconds_of(CLOCK_MONOTONIC);
+            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+            share = (seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu) / (seconds_of(CLOCK_MONOTONIC) - wall);
+        }
+        k3_io_faults("", 0);
+        pthread_join(thread, NULL);
+        k3_engine_close(engine);
+        if (share >= 0.1)
+            fail_msg("%s: %.2f of a core while nothing comes", kinds[i], share);
+    }
+}
+
+/* Case I15: the plan says what binds, and what more of each would bring. Here the disk binds until nothing is left to be read. */
+static void I15_the_plan_says_what_binds_and_what_would_help(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"memory", "disk_rate", "memory_rate"};
+    k3_io_faults("files=model-,rate=2000000", 0);
+    must_have(plan_of(least, 0), "; the disk is what limits it\n               ");
+    for (int i = 0; i < 3; i++) {
+        uint64_t ram = i < 2 ? least + least * (uint64_t)i / 4 : 0;
+        const char *json = plan_of(ram, 1), *with = strstr(json, "\"tokens_per_s_with_twice\": {");
+        double tokens = strtod(strstr(json, "\"tokens_per_s\": ") + strlen("\"tokens_per_s\": "), NULL), gain[3];
+        assert_non_null(with);
+        for (int k = 0; k < 3; k++)
+            gain[k] = strtod(strchr(strstr(with, names[k]), ':') + 1, NULL) / tokens;
+        if (i < 2 ? !(gain[0] > 1.1 && fabs(gain[1] - 2) < 0.01 && fabs(gain[2] - 1) < 0.01)
+                  : !(fabs(gain[0] - 1) < 0.01 && fabs(gain[1] - 1) < 0.01 && fabs(gain[2] - 2) < 0.01))
+            fail_msg("budget %d: %s", i, json);
+    }
+    k3_io_faults("", 0);
+}
+
 /* ---- set-up -------------------------------------------------------------------------------------------------------------- */
 
 static int write_model(void **state)
@@ -305,6 +373,8 @@ int main(void)
         cmocka_unit_test(G14_file_systems_are_named_and_shared_ones_warned_of),
         cmocka_unit_test(G14_the_plan_tells_kind_and_rate_of_each_drive),
         cmocka_unit_test(G19_a_drive_that_becomes_slower_is_said_once),
+        cmocka_unit_test(I03_threads_sleep_while_the_drive_is_waited_for),
+        cmocka_unit_test(I15_the_plan_says_what_binds_and_what_would_help),
     };
     return cmocka_run_group_tests(tests, write_model, remove_model);
 }
