@@ -497,7 +497,7 @@ static void e05_hanging_up_cancels(void **state)
 }
 
 /* Case E44: of two, the one that waits leaves; the other's answer is what it would have been alone. Case E06: who waits gets comments, E41:
- * only after some silence, and pings where comments do not count. E01: headers come at once. */
+ * only after some silence, and pings where comments do not count. E01: headers come at once. E51: so no client's limit on silence fires. */
 static void e06_e41_signs_of_life(void **state)
 {
     fixture *f = *state;
@@ -542,6 +542,7 @@ static void b09_a_slow_reader(void **state)
         strcpy(text + at + 3 * i, i % 2 ? "\xe4\xb8\x96" : "\xe7\x95\x8c");
     strcat(text, CLOSE("response") END);
     fixture_say(f, text);
+    fake_reset();
     int slow = http_open(f->port);
     http_request(slow, "POST", "/v1/chat/completions", "", ASK_STREAM);
     http_wait(slow, "role");
@@ -558,6 +559,7 @@ static void b09_a_slow_reader(void **state)
     merged_free(&m);
     http_free(&reply);
     free(text);
+    fake_wait_ended(3); /* the slow one's tokens are not counted by the next test */
 }
 
 /* A stop ends what runs with an error that says so, in the form of its API. */

@@ -2,6 +2,7 @@
 #include "http_client.h"
 #include "merge.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,10 +37,13 @@ static int hear(served *s)
     return n > 0;
 }
 
+static const char *home; /* of servers that follow, and their working directory; NULL: that of the test */
+
 /* Arguments after `serve models/k3-mini`, ended by NULL. */
 static void start(served *s, const char *const *arguments)
 {
-    const char *argv[24] = {K3_BINARY, "serve", "models/k3-mini", "--backend", "cpu", "--threads", "1"};
+    char model[4096];
+    const char *argv[24] = {K3_BINARY, "serve", realpath("models/k3-mini", model), "--backend", "cpu", "--threads", "1"};
     int ends[2];
     *s = (served){0};
     for (size_t i = 0; arguments[i]; i++)
@@ -49,6 +54,8 @@ static void start(served *s, const char *const *arguments)
 #ifdef __linux__
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server behind */
 #endif
+        if (home && (setenv("HOME", home, 1) || setenv("TMPDIR", home, 1) || chdir(home)))
+            _exit(127);
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
@@ -87,7 +94,7 @@ static int stop(served *s)
     return status;
 }
 
-/* Every API, streamed and not, answers a sum right; usage is the same in both modes. */
+/* Case J08: every API, streamed and not, answers a sum right; usage is the same in both modes. */
 static void every_api_answers(void **state)
 {
     static const struct {
@@ -168,6 +175,51 @@ static void c33_c43_narrowed_answers(void **state)
         }
     }
     assert_int_equal(stop(&s), 0);
+}
+
+/* Names of files in a folder, and when it last got or lost one. */
+static void list(app_buffer *out, const char *folder)
+{
+    struct dirent **entries;
+    struct stat st;
+    int n = scandir(folder, &entries, NULL, alphasort);
+    assert_true(n >= 0 && stat(folder, &st) == 0);
+    for (int i = 0; i < n; i++) {
+        app_buffer_text(out, entries[i]->d_name);
+        app_buffer_text(out, "\n");
+        free(entries[i]);
+    }
+    free(entries);
+    app_buffer_add(out, (const char *)&st.st_mtime, sizeof st.st_mtime);
+}
+
+/* Case J15: a server writes nothing, neither into the model's folder nor into its home or where it was started. */
+static void j15_nothing_is_written(void **state)
+{
+    char folder[] = P_tmpdir "/k3-home-XXXXXX";
+    app_buffer listed[2] = {{0}, {0}};
+    served s;
+    (void)state;
+    home = mkdtemp(folder);
+    assert_non_null(home);
+    for (int i = 0; i < 2; i++) {
+        list(&listed[i], home);
+        list(&listed[i], "models/k3-mini");
+        if (i)
+            break;
+        start(&s, (const char *const[]){"--port", "0", NULL});
+        wait_ready(&s);
+        http_reply reply = http_post(s.port, CHAT, "{\"messages\":[" SUM "]}");
+        assert_int_equal(reply.status, 200);
+        http_free(&reply);
+        assert_int_equal(stop(&s), 0);
+    }
+    assert_int_equal(listed[0].n, listed[1].n);
+    assert_memory_equal(listed[0].text, listed[1].text, listed[0].n);
+    app_buffer_free(&listed[0]);
+    app_buffer_free(&listed[1]);
+    assert_int_equal(rmdir(home), 0);
+    home = NULL;
 }
 
 static int64_t usage_of(const char *body, const char *path)
@@ -319,6 +371,7 @@ int main(void)
         cmocka_unit_test(every_api_answers),
         cmocka_unit_test(c33_c43_narrowed_answers),
         cmocka_unit_test(c20_what_was_computed_is_found),
+        cmocka_unit_test(j15_nothing_is_written),
         cmocka_unit_test(e46_ports),
         cmocka_unit_test(a_signal_ends_answers),
         cmocka_unit_test(keys_and_lines),

@@ -150,7 +150,7 @@ static void a_foreign_file_is_left_alone(void **state)
     assert_string_equal(name, "notes.txt");
 }
 
-/* A request that comes while a session is written does not wait for that; it is written later. */
+/* Case I13: a request that comes while a session is written does not wait for that; it is written later. Without a folder nothing is. */
 static void writing_makes_way(void **state)
 {
     (void)state;
@@ -173,6 +173,12 @@ static void writing_makes_way(void **state)
     assert_int_equal(atomic_load(&n_cancelled), 1);
     srv_scheduler_close(scheduler);
     assert_int_equal(n_files(name), 2);
+    assert_int_equal(atomic_load(&n_saves), 3);
+    limits.cache_folder = NULL;
+    scheduler = scheduler_open(engine, &limits);
+    c[0] = client_new(text, PROMPT, ANSWER);
+    client_run(&c[0], scheduler);
+    srv_scheduler_close(scheduler);
     assert_int_equal(atomic_load(&n_saves), 3);
     k3_engine_close(engine);
     serve(0, 0, 0, NULL);
