@@ -18,14 +18,14 @@
 
 /* ---- what the command line says ---------------------------------------------------------------------------------- */
 
-/* The lines of a file that are not empty: NUL after each. */
+/* The lines of a file that are not empty, without a byte-order mark: NUL after each. */
 static int read_keys(app_buffer *keys, const char *path)
 {
     size_t n = 0;
     char *text = app_read_file(path, &n);
     if (!text)
         return APP_FAILED;
-    for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n")) {
+    for (char *line = strtok(strncmp(text, "\xef\xbb\xbf", 3) == 0 ? text + 3 : text, "\r\n"); line; line = strtok(NULL, "\r\n")) {
         line += strspn(line, " \t");
         size_t length = strlen(line);
         while (length && strchr(" \t", line[length - 1]))
