@@ -73,8 +73,6 @@ if [ "$what" = test ]; then
     # The build for aarch64 is tested in an emulator.
     [ "$(uname -sm)" != 'Linux x86_64' ] || want 'command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64' \
         'gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' - -
-    # The server's page is tested in it.
-    want 'command -v chromium || command -v chromium-browser || command -v google-chrome' chromium chromium -
     need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python3
 fi
 
