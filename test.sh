@@ -81,13 +81,14 @@ check "the check of Metal's text can fail" sh tools/check/test_metal.sh
 check 'our headers for Metal can be found wrong' sh tools/check/test_selectors.sh
 check 'our headers for Metal agree with metal-cpp' sh tools/check/selectors.sh compare .venv/metal_cpp
 suite release
+# Cases J01 and J20: no OpenMP, and one build for a Mac too.
 check 'the Metal driver compiles for a Mac' sh tools/check/selectors.sh compile build/release/shaders src/backend/metal/*.m
 # The bundled model's answers, and those of random configurations at every level, say nothing about memory that other tests do not, and take
 # minutes under a sanitizer; so do numbers that a software device computes, and its faults. Kernels are held to their bounds by test_kernel_fuzz.
 leave_out='test_mini|test_precision|test_ahead|test_golden_model|test_vulkan_(jobs|model|moe|mla|matmul)|test_metal_(model|calls)|test_sample$|test_tiers|test_devices|test_ops|test_vulkan_faults'
 suite asan
 leave_out='no test'
-# Kernels of another architecture, in an emulator.
+# Kernels of another architecture, in an emulator. Case J02: by a compiler whose base is armv8-a.
 has_aarch64=no
 if [ -d .venv/aarch64 ] && command -v qemu-aarch64 >/dev/null; then
     has_aarch64=yes
@@ -98,6 +99,7 @@ suite tsan test_pool test_session test_metal_barriers
 [ $has_aarch64 = no ] || join aarch64
 check 'the openai and anthropic packages' .venv/bin/python3 tests/clients/sdk.py build/release/k3
 check 'the page in Chromium' .venv/bin/python3 tests/clients/page.py build/release/k3
+check 'an old compiler leaves kernels out' sh tools/check/old_compiler.sh
 check 'kernels fetch ahead' sh tools/check/prefetch.sh build/release
 check 'what is installed works' sh tools/check/install.sh build/release
 check 'the bundled model adds on NEON' sh tools/check/neon.sh
