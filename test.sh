@@ -85,7 +85,7 @@ suite release
 check 'the Metal driver compiles for a Mac' sh tools/check/selectors.sh compile build/release/shaders src/backend/metal/*.m
 # The bundled model's answers, and those of random configurations at every level, say nothing about memory that other tests do not, and take
 # minutes under a sanitizer; so do numbers that a software device computes, and its faults. Kernels are held to their bounds by test_kernel_fuzz.
-leave_out='test_mini|test_precision|test_ahead|test_golden_model|test_vulkan_(jobs|model|moe|mla|matmul)|test_metal_(model|calls)|test_sample$|test_tiers|test_devices|test_ops|test_vulkan_faults'
+leave_out='test_mini|test_precision|test_ahead|test_golden_model|test_vulkan_(jobs|model|moe|mla|matmul)|test_metal_(model|calls)|test_sample$|test_tiers|test_devices|test_ops|test_vulkan_faults|test_bench'
 suite asan
 leave_out='no test'
 # Kernels of another architecture, in an emulator. Case J02: by a compiler whose base is armv8-a.
