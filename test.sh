@@ -29,7 +29,7 @@ check() {
 suite() {
     preset=$1
     shift
-    pattern=$(echo "${*:-.}" | tr ' ' '|')
+    pattern=$(echo "${*:-.}" | sed 's/ /$|/g')\$
     say "building $preset"
     log=build/$preset.log
     if ! { cmake --preset "$preset" -DK3_TESTS=ON && cmake --build --preset "$preset" ${1:+--target "$@"}; } >"$log" 2>&1; then
