@@ -162,8 +162,8 @@ static k3_status find_mask(k3_constraint *c, const uint64_t **bits, uint32_t con
     oldest->is_known = 0;
     walk_tokens(c, config, 0, has_long ? c->trie->n : c->trie->n_short, oldest->bits);
     int is_over = k3_automaton_is_over(c->automaton, config);
-    for (uint8_t m = 0; m < K3_N_MARKS; m++)
-        if (k3_automaton_marker(c->automaton, config, m) != K3_CONFIG_DEAD || (is_over && m == K3_MARK_END))
+    for (int m = 0; m < K3_N_MARKS; m++)
+        if (k3_automaton_marker(c->automaton, config, (uint8_t)m) != K3_CONFIG_DEAD || (is_over && m == K3_MARK_END))
             allow(oldest->bits, c->marks[m]);
     K3_TRY(k3_automaton_state(c->automaton, err));
     *oldest = (mask){.bits = oldest->bits, .config = config, .last_used = ++c->n_uses, .is_known = 1, .has_long = has_long};
@@ -219,9 +219,9 @@ static uint32_t step_of(k3_constraint *c, int32_t id, const char *bytes, size_t 
     int is_end = id == c->marks[K3_MARK_END] || (c->eos >= 0 && id == c->eos);
     if (is_end && k3_automaton_is_over(c->automaton, config))
         return config;
-    for (uint8_t m = 0; m < K3_N_MARKS; m++)
+    for (int m = 0; m < K3_N_MARKS; m++)
         if (id == c->marks[m] || (is_end && m == K3_MARK_END))
-            return k3_automaton_end_token(c->automaton, k3_automaton_marker(c->automaton, config, m));
+            return k3_automaton_end_token(c->automaton, k3_automaton_marker(c->automaton, config, (uint8_t)m));
     return K3_CONFIG_DEAD;
 }
 

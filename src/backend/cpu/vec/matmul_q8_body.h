@@ -431,9 +431,9 @@ K3_INLINE void use_tile(float *const *y, const x_pass *x, const int n_t, const k
         K3_CASE(12, most, use)                                                                                                             \
     }
 #define K3_CASE(n, most, use)                                                                                                              \
-    case n:                                                                                                                                \
-        if (n <= most)                                                                                                                     \
-            use(n <= most ? n : 1);                                                                                                        \
+    case (n):                                                                                                                              \
+        if ((n) <= (most))                                                                                                                 \
+            use((n) <= (most) ? (n) : 1);                                                                                                  \
         break;
 
 /* Passes of about the same number of rows. */
