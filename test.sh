@@ -85,14 +85,14 @@ suite release
 check 'the Metal driver compiles for a Mac' sh tools/check/selectors.sh compile build/release/shaders src/backend/metal/*.m
 # The bundled model's answers, and those of random configurations at every level, say nothing about memory that other tests do not, and take
 # minutes under a sanitizer; so do numbers that a software device computes, and its faults. Kernels are held to their bounds by test_kernel_fuzz.
-leave_out='test_mini|test_precision|test_ahead|test_golden_model|test_vulkan_(jobs|model|moe|mla|matmul)|test_metal_(model|calls)|test_sample$|test_tiers|test_devices|test_ops|test_vulkan_faults|test_bench'
+leave_out='test_mini|test_precision|test_ahead|test_golden_model|test_vulkan_(jobs|model|moe|mla|matmul)|test_metal_(model|calls)|test_sample$|test_tiers|test_devices|test_ops|test_vulkan_faults|test_bench|test_recovery|test_trunk'
 suite asan
 leave_out='no test'
 # Kernels of another architecture, in an emulator. Case J02: by a compiler whose base is armv8-a.
 has_aarch64=no
 if [ -d .venv/aarch64 ] && command -v qemu-aarch64 >/dev/null; then
     has_aarch64=yes
-    beside aarch64 test_simd test_kernel_fuzz test_ops test_vec_math test_decode test_services
+    beside aarch64 test_simd test_kernel_fuzz test_vec_math test_decode test_services
 fi
 # Threads meet in the pool, in the passes of an engine, and in groups of a kernel.
 suite tsan test_pool test_session test_metal_barriers
