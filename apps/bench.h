@@ -47,7 +47,7 @@ double bench_prefill_macs(const k3_info *info, double n);
 double bench_number(app_json object, const char *name);
 
 /* Shares of ceilings; 0: there is none, or nothing to hold against it. */
-double bench_memory_share(const bench_report *report, const bench_row *row);
+double bench_memory_share(const bench_row *row);
 double bench_arithmetic_share(const bench_report *report, const bench_row *row);
 
 /* "3.44 GB": three digits and a prefix of 1000s. */

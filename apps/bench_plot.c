@@ -232,7 +232,7 @@ static void draw_label(app_buffer *out, const panel *p, size_t i)
 {
     const bench_row *row = &p->rows[i];
     double x = x_of(p, tokens_of(row)), y = y_of(p, bench_rate(row)), rate = bench_rate(row);
-    double share = p->is_decode ? bench_memory_share(p->report, row) : bench_arithmetic_share(p->report, row);
+    double share = p->is_decode ? bench_memory_share(row) : bench_arithmetic_share(p->report, row);
     int below = is_below(p, i), beside = below && y + 20 > BOTTOM - 4; /* there is no room below */
     x = beside ? x - 40 : fmin(fmax(x, p->left + LABEL / 2.0), p->left + PANEL - LABEL / 2.0);
     say(out, "<text class=\"v\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%.*f", x,

@@ -28,9 +28,8 @@ static app_json stats_of(const bench_row *row)
     return app_json_whole(row->stats, strlen(row->stats), &wrong);
 }
 
-double bench_memory_share(const bench_report *r, const bench_row *row)
+double bench_memory_share(const bench_row *row)
 {
-    (void)r;
     return row->is_decode && row->memory_rate > 0 ? bench_rate(row) * row->bytes / row->memory_rate : 0;
 }
 
@@ -88,7 +87,7 @@ static void say_row(app_buffer *out, const bench_report *r, const bench_row *row
     int is_decode = row->is_decode;
     say(out, "%-10s %8zu %12.2f %12s %10s %13s %9s\n", row->is_cold ? "first run" : "", is_decode ? row->context : row->n, bench_rate(row),
         bench_scaled(bench_rate(row) * (is_decode ? row->bytes : row->macs), is_decode ? "B/s" : "").text,
-        percent(is_decode ? bench_memory_share(r, row) : bench_arithmetic_share(r, row)).text, or_none(row->disk_bytes, "B").text,
+        percent(is_decode ? bench_memory_share(row) : bench_arithmetic_share(r, row)).text, or_none(row->disk_bytes, "B").text,
         percent(disk_share(r, row)).text);
 }
 
@@ -244,7 +243,7 @@ static void put_row(app_buffer *out, const bench_report *r, const bench_row *row
         put(out, "bytes_per_token", row->bytes);
         put(out, "bytes_per_s", rate * row->bytes);
         put(out, "memory_bytes_per_s", row->memory_rate);
-        put(out, "memory_share", bench_memory_share(r, row));
+        put(out, "memory_share", bench_memory_share(row));
     }
     say(out, ", \"disk_bytes\": %.0f", row->disk_bytes);
     put(out, "disk_bytes_per_s", row->disk_rate);

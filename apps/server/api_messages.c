@@ -163,14 +163,7 @@ static void add_collected(srv_ask *ask, collected *c, int is_assistant)
             add_message(messages, "user", &c->parts);
         return;
     }
-    srv_ask_comma(messages);
-    app_buffer_text(messages, "{\"role\":\"assistant\",\"reasoning_content\":");
-    srv_add_string(messages, &c->reasoning);
-    app_buffer_text(messages, ",\"content\":[");
-    app_buffer_add(messages, c->parts.text, c->parts.n);
-    app_buffer_text(messages, "],\"tool_calls\":[");
-    app_buffer_add(messages, c->calls.text, c->calls.n);
-    app_buffer_text(messages, "]}");
+    srv_ask_add_assistant(ask, &c->reasoning, &c->parts, &c->calls);
 }
 
 static int read_message(srv_ask *ask, app_json message, app_buffer *ids, size_t i, srv_problem *problem)

@@ -16,17 +16,9 @@ typedef struct gathered {
 
 static void close_message(gathered *g)
 {
-    app_buffer *messages = &g->ask->messages;
     if (!g->is_open)
         return;
-    srv_ask_comma(messages);
-    app_buffer_text(messages, "{\"role\":\"assistant\",\"reasoning_content\":");
-    srv_add_string(messages, &g->reasoning);
-    app_buffer_text(messages, ",\"content\":[");
-    app_buffer_add(messages, g->parts.text, g->parts.n);
-    app_buffer_text(messages, "],\"tool_calls\":[");
-    app_buffer_add(messages, g->calls.text, g->calls.n);
-    app_buffer_text(messages, "]}");
+    srv_ask_add_assistant(g->ask, &g->reasoning, &g->parts, &g->calls);
     app_buffer_clear(&g->parts);
     app_buffer_clear(&g->reasoning);
     app_buffer_clear(&g->calls);

@@ -252,6 +252,19 @@ void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_jso
     ask->has_tools = 1;
 }
 
+void srv_ask_add_assistant(srv_ask *ask, const app_buffer *reasoning, const app_buffer *parts, const app_buffer *calls)
+{
+    app_buffer *messages = &ask->messages;
+    srv_ask_comma(messages);
+    app_buffer_text(messages, "{\"role\":\"assistant\",\"reasoning_content\":");
+    srv_add_string(messages, reasoning);
+    app_buffer_text(messages, ",\"content\":[");
+    app_buffer_add(messages, parts->text, parts->n);
+    app_buffer_text(messages, "],\"tool_calls\":[");
+    app_buffer_add(messages, calls->text, calls->n);
+    app_buffer_text(messages, "]}");
+}
+
 int srv_ask_check_history(const srv_ask *ask, const char *param, srv_problem *problem)
 {
     enum { MOST = 16384 };

@@ -69,6 +69,8 @@ void srv_ask_add_name(app_buffer *names, app_json name);
 int srv_ask_has_name(const app_buffer *names, const char *name);
 /* Adds a tool in the form of chat completions from its parts, any of which may be no value. */
 void srv_ask_add_tool(srv_ask *ask, app_json name, app_json description, app_json parameters, app_json strict);
+/* Adds an assistant message: what it thought, and the elements of its content and of its calls, with commas between. */
+void srv_ask_add_assistant(srv_ask *ask, const app_buffer *reasoning, const app_buffer *parts, const app_buffer *calls);
 /* Whether the calls and results of the history, each of which is looked up among the others, are few enough for that. */
 int srv_ask_check_history(const srv_ask *ask, const char *param, srv_problem *problem);
 int srv_ask_check_choice(const srv_ask *ask, srv_problem *problem);

@@ -146,3 +146,15 @@ void fixture_say(fixture *f, const char *text)
     fake_script script = fixture_script();
     fixture_play(f, text, &script);
 }
+
+void fixture_check_prompt(const fixture *f, const char *request)
+{
+    k3_tokens ids = {0};
+    int thinking;
+    k3_error err = {0};
+    if (k3_chat_render(f->engine, &ids, &thinking, request, &err) != K3_OK)
+        fail_msg("%s", err.text);
+    if (fake_look()->n != ids.n || memcmp(fake_look()->ids, ids.ids, ids.n * sizeof *ids.ids) != 0)
+        fail_msg("another prompt than that of %s", request);
+    k3_tokens_free(&ids);
+}

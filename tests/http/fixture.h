@@ -38,4 +38,7 @@ void fixture_say(fixture *f, const char *text);
 void fixture_play(fixture *f, const char *text, fake_script *script);
 fake_script fixture_script(void);
 
+/* The prompt of the last request is what K3's format makes of this one. */
+void fixture_check_prompt(const fixture *f, const char *request);
+
 #endif

@@ -22,19 +22,6 @@ static void ask(merged *m, int port, merge_api api, const char *body)
     http_free(&reply);
 }
 
-/* The prompt of the last request is what K3's format makes of this one. */
-static void check_prompt(const fixture *f, const char *request)
-{
-    k3_tokens ids = {0};
-    int thinking;
-    k3_error err = {0};
-    if (k3_chat_render(f->engine, &ids, &thinking, request, &err) != K3_OK)
-        fail_msg("%s", err.text);
-    if (fake_look()->n != ids.n || memcmp(fake_look()->ids, ids.ids, ids.n * sizeof *ids.ids) != 0)
-        fail_msg("another prompt than that of %s", request);
-    k3_tokens_free(&ids);
-}
-
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
 /* Case E23: a session of a coding client: blocks, thinking, calls and their results, a system message in the middle (C38), tools that
@@ -61,7 +48,7 @@ static void e23_a_coding_session(void **state)
         "\"tools\":[{\"name\":\"Bash\",\"description\":\"runs\",\"input_schema\":{\"type\":\"object\"},\"cache_control\":{\"type\":"
         "\"ephemeral\"}},"
         "{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}");
-    check_prompt(
+    fixture_check_prompt(
         f,
         "{\"thinking_effort\":\"max\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"Bash\",\"description\":\"runs\","
         "\"parameters\":{\"type\":\"object\"}}}],\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},"
@@ -91,7 +78,7 @@ static void e30_the_changing_line(void **state)
         char body[300];
         snprintf(body, sizeof body, "{\"max_tokens\":9,\"system\":%s,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", systems[i]);
         ask(&m, f->port, MERGE_MESSAGES, body);
-        check_prompt(
+        fixture_check_prompt(
             f, "{\"thinking\":false,\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"x\"}]}");
         assert_string_equal(m.content.text, "Hi");
         merged_free(&m);
@@ -202,7 +189,7 @@ static void e25_a_recorded_session(void **state)
         tools);
     fixture_say(f, "hm" CLOSE("think") CALLS(CALL("apply_patch", ARGUMENT("input", "string", "*** Patch\n\"x\"")) CALL("shell", "")) END);
     ask(&m, f->port, MERGE_RESPONSES, body);
-    check_prompt(
+    fixture_check_prompt(
         f,
         "{\"thinking_effort\":\"high\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"shell\",\"description\":\"d\",\"strict\":"
         "false,"

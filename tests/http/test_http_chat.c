@@ -47,19 +47,6 @@ static void ask(merged *m, int port, const char *body)
     http_free(&reply);
 }
 
-/* The prompt that the model was given last is what K3's format makes of this request. */
-static void check_prompt(const fixture *f, const char *request)
-{
-    k3_tokens ids = {0};
-    int thinking;
-    k3_error err = {0};
-    if (k3_chat_render(f->engine, &ids, &thinking, request, &err) != K3_OK)
-        fail_msg("%s", err.text);
-    if (fake_look()->n != ids.n || memcmp(fake_look()->ids, ids.ids, ids.n * sizeof *ids.ids) != 0)
-        fail_msg("another prompt than that of %s", request);
-    k3_tokens_free(&ids);
-}
-
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 /* Case D02: temperature 0 and next to 0 are greedy, null is the default, the rest is refused. D04, D10, D14, D18, E21 and C23 where all is
@@ -366,7 +353,7 @@ static void c18_what_the_model_is_given(void **state)
         snprintf(body, sizeof body, "{%s}", same[i].body);
         snprintf(request, sizeof request, "{%s}", same[i].request);
         assert_int_equal(http_post_status(f->port, CHAT, body), 200);
-        check_prompt(f, request);
+        fixture_check_prompt(f, request);
     }
     static const char *const arguments[] = {"\"{}\"", "{}", "\"\"", "null", "\"{broken\""};
     static const struct {
@@ -384,7 +371,7 @@ static void c18_what_the_model_is_given(void **state)
                 ids[k].call, arguments[i], ids[k].result);
             assert_int_equal(http_post_status(f->port, CHAT, body), ids[k].status);
             if (ids[k].status == 200 && i < 4)
-                check_prompt(
+                fixture_check_prompt(
                     f, "{\"thinking_effort\":\"max\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"tool_"
                        "calls\":"
                        "[{\"id\":\"1\",\"function\":{\"name\":\"f\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"r\"}]}");
