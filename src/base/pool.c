@@ -10,6 +10,9 @@
 /* How often a worker looks for a new loop before it sleeps: some tens of microseconds, about the gap between two operations of a pass. */
 enum { K3_SPINS = 4000 };
 
+/* Rounds of pieces of a loop that differ in size. */
+enum { K3_ROUNDS = 24 };
+
 /* The word `gate` says whether a loop is open and how many workers are inside. A worker that is late (the machine is shared) simply does
  * not enter; nobody waits for it. Fields of the loop change only while the gate is shut and empty. */
 #define K3_GATE_OPEN 0x80000000u
@@ -24,7 +27,9 @@ struct k3_pool {
     void *arg;
     int64_t n, grain;
     unsigned loop; /* number of the open loop */
-    _Atomic int64_t next;
+    int n_rounds;
+    int64_t first_of[K3_ROUNDS], piece_of[K3_ROUNDS]; /* items: the first of a round, and of each of its pieces */
+    _Atomic int64_t next;                             /* number of the next piece */
     _Atomic unsigned gate;
 
     pthread_mutex_t lock;
@@ -47,14 +52,30 @@ static inline void relax(void)
 #endif
 }
 
+/* A round has a piece for each thread, and gives half of what is left: long runs first, and short ones at the end, where threads that are
+ * early help those that are late. Pieces of the last round are as small as the grain, as many as it takes. */
+static void plan_rounds(k3_pool *pool)
+{
+    int64_t at = 0;
+    pool->n_rounds = 0;
+    for (int64_t piece = pool->n; piece > pool->grain; at += piece * pool->n_threads) {
+        piece = (pool->n - at) / (2 * pool->n_threads) / pool->grain * pool->grain;
+        if (piece <= pool->grain || pool->n_rounds == K3_ROUNDS - 1)
+            piece = pool->grain;
+        pool->first_of[pool->n_rounds] = at;
+        pool->piece_of[pool->n_rounds++] = piece;
+    }
+}
+
 static void do_pieces(k3_pool *pool, int thread)
 {
     for (;;) {
-        int64_t first = atomic_fetch_add_explicit(&pool->next, pool->grain, memory_order_relaxed);
+        int64_t number = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        int64_t whole = number / pool->n_threads, round = whole < pool->n_rounds ? whole : pool->n_rounds - 1;
+        int64_t piece = pool->piece_of[round], first = pool->first_of[round] + (number - round * pool->n_threads) * piece;
         if (first >= pool->n)
             return;
-        int64_t last = pool->n - first < pool->grain ? pool->n : first + pool->grain;
-        pool->task(pool->arg, first, last, thread);
+        pool->task(pool->arg, first, pool->n - first < piece ? pool->n : first + piece, thread);
     }
 }
 
@@ -193,6 +214,7 @@ void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t
     pool->arg = arg;
     pool->n = n;
     pool->grain = grain;
+    plan_rounds(pool);
     pool->loop++;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     atomic_store(&pool->gate, K3_GATE_OPEN);

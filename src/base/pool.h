@@ -21,8 +21,8 @@ int k3_pool_threads(const k3_pool *pool);
 /* Memory that all threads will read, and that nobody has touched yet: whole pages. */
 void k3_pool_spread(const k3_pool *pool, void *at, size_t bytes);
 
-/* Runs task over items 0 .. n-1 and returns when all are done. Pieces are multiples of `grain` (but the last) and are handed out as
- * threads become free, so a task's result for an item must not depend on the piece it lies in. */
+/* Runs task over items 0 .. n-1 and returns when all are done. Pieces are multiples of `grain` (but the last), long ones first, and are
+ * handed out as threads become free, so a task's result for an item must not depend on the piece it lies in. */
 void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t grain);
 
 #endif

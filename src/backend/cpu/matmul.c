@@ -45,8 +45,8 @@ void k3_matmul_scalar(float *const *y, const float *const *x, int T, const k3_cp
 /* ---- the op ------------------------------------------------------------------------------------------- */
 
 /* A piece of a thread has at least PIECE items where there are enough: neighbouring rows share what is fetched ahead. Few rows of x wait
- * for memory alone: longer runs of it. */
-enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16, PIECE = 8, PIECE_FOR_FEW = 32, FEW = 3, MANY_ROWS = 32 };
+ * for memory alone: the last pieces are short, so that all threads end together. */
+enum { MAX_PROJ = 16, ROWS_AN_ITEM = 16, PIECE = 8, PIECE_FOR_FEW = 2, FEW = 3, MANY_ROWS = 32 };
 
 /* Items are blocks of ROWS_AN_ITEM rows of all projections, one projection after the other. */
 typedef struct matmul_args {

@@ -7,8 +7,8 @@
  * bytes are read once for all rows that want it. Pairs whose expert is not here are left out. The kernels are those of matmul and situ_glu:
  * this file holds no arithmetic of its own. Where products are of integers, z and the inner activations are rounded to 8 bits. */
 
-/* An item is BLOCK rows of an expert or a multiple: long enough runs of memory, and enough of them for each thread. */
-enum { BLOCK = 64, ITEMS_A_THREAD = 16 };
+/* An item is BLOCK rows of an expert or a multiple; what a thread has of one expert is one run of memory. */
+enum { BLOCK = 64, ITEMS_A_THREAD = 32 };
 
 /* One expert and the pairs (t, k) that want it: places first .. first+n-1 of the sorted pairs. */
 typedef struct moe_job {
@@ -45,15 +45,24 @@ static void multiply(const moe_args *a, float *const *y, const float *const *x, 
         a->cpu->k.matmul(y + job->first, x + job->first, job->n, w, r0, r1);
 }
 
-/* Item i is block i % blocks of the inner rows of job i / blocks. */
+/* Of items first .. last-1, each `rows` of a job's n rows: the job of the first, and its rows that they have. Returns the item after them.
+ */
+static int64_t take_rows(const moe_args *a, const moe_job **job, int *r0, int *r1, int64_t first, int64_t last, int rows, int n)
+{
+    int64_t blocks = (n + rows - 1) / rows, end = (first / blocks + 1) * blocks;
+    *job = &a->jobs[first / blocks];
+    *r0 = (int)(first % blocks) * rows;
+    *r1 = last < end ? (int)(last - first / blocks * blocks) * rows : n;
+    return last < end ? last : end;
+}
+
 static void inner_task(void *arg, int64_t first, int64_t last, int thread)
 {
     (void)thread;
     const moe_args *a = arg;
-    int blocks = (a->I + a->inner_rows - 1) / a->inner_rows;
-    for (int64_t i = first; i < last; i++) {
-        const moe_job *job = &a->jobs[i / blocks];
-        int r0 = (int)(i % blocks) * a->inner_rows, r1 = r0 + a->inner_rows < a->I ? r0 + a->inner_rows : a->I;
+    const moe_job *job;
+    for (int r0, r1; first < last;) {
+        first = take_rows(a, &job, &r0, &r1, first, last, a->inner_rows, a->I);
         float *const *gate = a->gate_row + job->first, *const *up = a->up_row + job->first;
         multiply(a, a->gate_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w1, r0, r1);
         multiply(a, a->up_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w3, r0, r1);
@@ -65,15 +74,13 @@ static void inner_task(void *arg, int64_t first, int64_t last, int thread)
     }
 }
 
-/* Item i is block i % blocks of the output rows of job i / blocks. */
 static void down_task(void *arg, int64_t first, int64_t last, int thread)
 {
     (void)thread;
     const moe_args *a = arg;
-    int blocks = (a->L + a->down_rows - 1) / a->down_rows;
-    for (int64_t i = first; i < last; i++) {
-        const moe_job *job = &a->jobs[i / blocks];
-        int r0 = (int)(i % blocks) * a->down_rows, r1 = r0 + a->down_rows < a->L ? r0 + a->down_rows : a->L;
+    const moe_job *job;
+    for (int r0, r1; first < last;) {
+        first = take_rows(a, &job, &r0, &r1, first, last, a->down_rows, a->L);
         multiply(a, a->slot_row, (const float *const *)a->gate_row, &a->inner_q8, a->place_of, job, &job->w2, r0, r1);
     }
 }

@@ -259,26 +259,27 @@ K3_INLINE void block_dots(vi *dot, const k3_q8 *x, const int32_t *row_of, const 
     }
 }
 
-/* Rows r .. r+VI_ROWS-1 for n_t <= FEW rows of x. What the next tile reads is fetched meanwhile, line after line: memory sees one stream.
- */
-K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const int n_t, const k3_cpu_mat *w, int r, const k3_type type)
+/* Rows r .. r+VI_ROWS-1 of those before `last`, for n_t <= FEW rows of x. What the next tile reads is fetched meanwhile, line after line:
+ * memory sees one stream. What comes after `last` is another thread's. */
+K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const int n_t, const k3_cpu_mat *w, int r, int last,
+                   const k3_type type)
 {
     const unsigned char *p = w->codes + (size_t)r * w->row_bytes, *scale = w->scale + (size_t)r * w->scale_bytes;
     const char *ahead = (const char *)p + VI_ROWS * w->row_bytes;
     const int row_step = LANES * bytes_a_block(type);
-    int n_blocks = w->cols / K3_Q8_BLOCK, b = 0;
+    int n_blocks = w->cols / K3_Q8_BLOCK, b = 0, has_next = r + VI_ROWS < last;
     scales s = {{vi_zero(), vi_zero(), vi_zero(), vi_zero()}};
     vf sum[FEW], w_scale[LANES];
     for (int j = 0; j < LANES; j++)
         w_scale[j] = vf_zero();
     for (int t = 0; t < n_t; t++)
         sum[t] = vf_zero();
-    for (size_t i = 0; i < VI_ROWS * w->scale_bytes && !has_row_scale(type); i += 64)
+    for (size_t i = 0; has_next && i < VI_ROWS * w->scale_bytes && !has_row_scale(type); i += 64)
         vf_prefetch(scale + VI_ROWS * w->scale_bytes + i);
     for (; b + LANES <= n_blocks; b += LANES) {
         step_x xs[FEW];
         vi dot[FEW][LANES];
-        for (int i = 0; i < VI_ROWS * row_step; i += 64)
+        for (int i = 0; has_next && i < VI_ROWS * row_step; i += 64)
             vf_prefetch(ahead + i);
         ahead += VI_ROWS * row_step;
         for (int t = 0; t < n_t; t++)
@@ -511,19 +512,19 @@ void K3_KERNEL(quantize_q8)(const k3_q8 *q, int row, const float *x, int first, 
                                                    int last)                                                                               \
     {                                                                                                                                      \
         for (int r = first; r < last; r += VI_ROWS)                                                                                        \
-            few(y, x, row_of, 1, w, r, type);                                                                                              \
+            few(y, x, row_of, 1, w, r, last, type);                                                                                        \
     }                                                                                                                                      \
     static __attribute__((noinline)) void name##_2(float *const *y, const k3_q8 *x, const int32_t *row_of, const k3_cpu_mat *w, int first, \
                                                    int last)                                                                               \
     {                                                                                                                                      \
         for (int r = first; r < last; r += VI_ROWS)                                                                                        \
-            few(y, x, row_of, 2, w, r, type);                                                                                              \
+            few(y, x, row_of, 2, w, r, last, type);                                                                                        \
     }                                                                                                                                      \
     static __attribute__((noinline)) void name##_3(float *const *y, const k3_q8 *x, const int32_t *row_of, const k3_cpu_mat *w, int first, \
                                                    int last)                                                                               \
     {                                                                                                                                      \
         for (int r = first; r < last; r += VI_ROWS)                                                                                        \
-            few(y, x, row_of, 3, w, r, type);                                                                                              \
+            few(y, x, row_of, 3, w, r, last, type);                                                                                        \
     }                                                                                                                                      \
     static __attribute__((noinline)) void name##_many(float *const *y, const k3_q8 *x, const int32_t *row_of, int T, const k3_cpu_mat *w,  \
                                                       int first, int last)                                                                 \

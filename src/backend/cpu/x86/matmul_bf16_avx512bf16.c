@@ -48,8 +48,9 @@ void k3_round_bf16_avx512bf16(const k3_bf16_rows *q, const float *x, int first, 
 
 /* ---- few rows of x: every byte of the matrix is used once ------------------------------------------------------------------------- */
 
-/* Rows r .. r+rows-1 for all n_t rows of x. What the next pass reads is fetched meanwhile, line after line: memory sees one stream. */
-K3_INLINE void few(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat *w, int r, const int rows, const int n_t)
+/* Rows r .. r+rows-1 of those before `last`, for all n_t rows of x. What the next pass reads is fetched meanwhile, line after line: memory
+ * sees one stream. What comes after `last` is another thread's. */
+K3_INLINE void few(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat *w, int r, int last, const int rows, const int n_t)
 {
     const unsigned char *p[FEW_ROWS];
     int64_t stride = stride_of(x);
@@ -60,13 +61,14 @@ K3_INLINE void few(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat *w, 
             sum[i][t] = vf_zero();
     }
     const unsigned char *ahead = p[0] + (size_t)rows * w->row_bytes;
-    int c = 0;
+    int c = 0, has_next = r + rows < last;
     for (; c + STEP <= x->cols; c += STEP) {
         __m512bh xv[FEW];
         for (int t = 0; t < n_t; t++)
             xv[t] = load(x->values + t * stride + c);
         for (int i = 0; i < rows; i++) {
-            vf_prefetch(ahead + (size_t)c * 2 * (size_t)rows + (size_t)i * 64);
+            if (has_next)
+                vf_prefetch(ahead + (size_t)c * 2 * (size_t)rows + (size_t)i * 64);
             __m512bh wv = load(p[i] + 2 * (size_t)c);
             for (int t = 0; t < n_t; t++)
                 sum[i][t] = _mm512_dpbf16_ps(sum[i][t], wv, xv[t]);
@@ -84,9 +86,9 @@ K3_INLINE void few_rows(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat
 {
     int r = first;
     for (; r + FEW_ROWS <= last; r += FEW_ROWS)
-        few(y, x, w, r, FEW_ROWS, n_t);
+        few(y, x, w, r, last, FEW_ROWS, n_t);
     for (; r < last; r++)
-        few(y, x, w, r, 1, n_t);
+        few(y, x, w, r, last, 1, n_t);
 }
 
 /* ---- many rows of x ---------------------------------------------------------------------------------------------------------------- */
