@@ -14,7 +14,7 @@
 
 /* Dwords of a block and row; lanes of 16 bytes of a vector, which are the blocks of a step; blocks of a panel; tiles that have a panel at a
  * time; most rows of x that multiply bytes as they lie, that share codes turned into registers, and that share a pass over a panel. */
-enum { DWORDS = K3_Q8_BLOCK / 4, LANES = VI_ROWS / 4, PANEL = 32, TILES = 8, FEW = 3, SOME = VI_SOME, MANY = VI_MANY };
+enum { DWORDS = K3_Q8_BLOCK / 4, LANES = VI_ROWS / 4, PANEL = 32, TILES = 8, FEW = 3, SOME = VI_SOME, MANY = VI_MANY, NEAR = 512 };
 
 /* ---- codes and scales of a tile -------------------------------------------------------------------------------------------------- */
 
@@ -259,9 +259,9 @@ K3_INLINE void block_dots(vi *dot, const k3_q8 *x, const int32_t *row_of, const 
     }
 }
 
-/* Rows r .. r+VI_ROWS-1 of those before `last`, for n_t <= FEW rows of x. What the next tile reads is fetched meanwhile, line after line:
- * memory sees one stream. What comes after `last` is another thread's. */
-K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const int n_t, const k3_cpu_mat *w, int r, int last,
+/* Rows r .. r+VI_ROWS-1 of first .. last-1, for n_t <= FEW rows of x. What the next tile reads is fetched meanwhile, line after line:
+ * memory sees one stream. What comes after `last` is another thread's. The first tile, which nobody has fetched, is so a little ahead. */
+K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const int n_t, const k3_cpu_mat *w, int first, int r, int last,
                    const k3_type type)
 {
     const unsigned char *p = w->codes + (size_t)r * w->row_bytes, *scale = w->scale + (size_t)r * w->scale_bytes;
@@ -281,6 +281,9 @@ K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const
         vi dot[FEW][LANES];
         for (int i = 0; has_next && i < VI_ROWS * row_step; i += 64)
             vf_prefetch(ahead + i);
+        for (int i = 0; r == first && i < VI_ROWS; i++)
+            for (int j = 0; j < row_step; j += 64)
+                vf_prefetch(p + (size_t)i * w->row_bytes + (size_t)b * (size_t)bytes_a_block(type) + NEAR + j);
         ahead += VI_ROWS * row_step;
         for (int t = 0; t < n_t; t++)
             xs[t] = load_step_x(codes_of(x, row_of[t], type) + b * K3_Q8_BLOCK, type);
@@ -512,19 +515,19 @@ void K3_KERNEL(quantize_q8)(const k3_q8 *q, int row, const float *x, int first, 
                                                    int last)                                                                               \
     {                                                                                                                                      \
         for (int r = first; r < last; r += VI_ROWS)                                                                                        \
-            few(y, x, row_of, 1, w, r, last, type);                                                                                        \
+            few(y, x, row_of, 1, w, first, r, last, type);                                                                                 \
     }                                                                                                                                      \
     static __attribute__((noinline)) void name##_2(float *const *y, const k3_q8 *x, const int32_t *row_of, const k3_cpu_mat *w, int first, \
                                                    int last)                                                                               \
     {                                                                                                                                      \
         for (int r = first; r < last; r += VI_ROWS)                                                                                        \
-            few(y, x, row_of, 2, w, r, last, type);                                                                                        \
+            few(y, x, row_of, 2, w, first, r, last, type);                                                                                 \
     }                                                                                                                                      \
     static __attribute__((noinline)) void name##_3(float *const *y, const k3_q8 *x, const int32_t *row_of, const k3_cpu_mat *w, int first, \
                                                    int last)                                                                               \
     {                                                                                                                                      \
         for (int r = first; r < last; r += VI_ROWS)                                                                                        \
-            few(y, x, row_of, 3, w, r, last, type);                                                                                        \
+            few(y, x, row_of, 3, w, first, r, last, type);                                                                                 \
     }                                                                                                                                      \
     static __attribute__((noinline)) void name##_many(float *const *y, const k3_q8 *x, const int32_t *row_of, int T, const k3_cpu_mat *w,  \
                                                       int first, int last)                                                                 \
