@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How often a worker looks for a new loop before it sleeps: some tens of microseconds, about the gap between two operations of a pass. */
 enum { K3_SPINS = 4000 };
@@ -13,9 +14,13 @@ enum { K3_SPINS = 4000 };
 /* Rounds of pieces of a loop that differ in size. */
 enum { K3_ROUNDS = 24 };
 
-/* The word `gate` says whether a loop is open and how many workers are inside. A worker that is late (the machine is shared) simply does
- * not enter; nobody waits for it. Fields of the loop change only while the gate is shut and empty. */
+/* The word `gate` says which loop is open, if one is, and how many workers are inside. A worker that is late (the machine is shared) simply
+ * does not enter; nobody waits for it. Fields of the loop change only while the gate is shut and empty. */
 #define K3_GATE_OPEN 0x80000000u
+#define K3_GATE_LOOP 32 /* number of the loop from this bit on */
+
+/* What threads write at once lies this far apart: two lines, because processors fetch them in pairs. */
+enum { K3_APART = 128 };
 
 struct k3_pool {
     int n_threads;
@@ -26,13 +31,13 @@ struct k3_pool {
     k3_pool_task task;
     void *arg;
     int64_t n, grain;
-    unsigned loop; /* number of the open loop */
+    uint64_t loop; /* number of the last one */
     int n_rounds;
     int64_t first_of[K3_ROUNDS], piece_of[K3_ROUNDS]; /* items: the first of a round, and of each of its pieces */
-    _Atomic int64_t next;                             /* number of the next piece */
-    _Atomic unsigned gate;
+    _Alignas(K3_APART) _Atomic int64_t next;          /* number of the next piece */
+    _Alignas(K3_APART) _Atomic uint64_t gate;
 
-    pthread_mutex_t lock;
+    _Alignas(K3_APART) pthread_mutex_t lock;
     pthread_cond_t wake;
     _Atomic int n_asleep;
     _Atomic int stop;
@@ -79,36 +84,35 @@ static void do_pieces(k3_pool *pool, int thread)
     }
 }
 
-/* Steps through the open gate; 0 if it is shut. */
-static int enter(k3_pool *pool)
+/* Steps through the gate if it is open for a loop other than `served`, which is updated; else 0. Looks before it writes: who waits does not
+ * take the line from who works. */
+static int enter(k3_pool *pool, uint64_t *served)
 {
-    unsigned gate = atomic_load(&pool->gate);
-    while (gate & K3_GATE_OPEN)
-        if (atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1))
+    uint64_t gate = atomic_load(&pool->gate);
+    while ((gate & K3_GATE_OPEN) && gate >> K3_GATE_LOOP != *served)
+        if (atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1)) {
+            *served = gate >> K3_GATE_LOOP;
             return 1;
+        }
     return 0;
 }
 
-/* Waits for a loop this worker has not served; returns 0 when the pool closes. `served` is updated. On return the gate is entered. */
-static int wait_for_loop(k3_pool *pool, unsigned *served)
+/* Waits for a loop this worker has not served; returns 0 when the pool closes. On return the gate is entered. */
+static int wait_for_loop(k3_pool *pool, uint64_t *served)
 {
     for (int spin = 0;; spin++) {
         if (atomic_load_explicit(&pool->stop, memory_order_relaxed))
             return 0;
-        if (enter(pool)) {
-            if (pool->loop != *served) {
-                *served = pool->loop;
-                return 1;
-            }
-            atomic_fetch_sub(&pool->gate, 1);
-        }
+        if (enter(pool, served))
+            return 1;
         if (spin < K3_SPINS) {
             relax();
             continue;
         }
         pthread_mutex_lock(&pool->lock);
         atomic_fetch_add(&pool->n_asleep, 1);
-        if (!(atomic_load(&pool->gate) & K3_GATE_OPEN) && !atomic_load(&pool->stop))
+        uint64_t gate = atomic_load(&pool->gate);
+        if (!((gate & K3_GATE_OPEN) && gate >> K3_GATE_LOOP != *served) && !atomic_load(&pool->stop))
             pthread_cond_wait(&pool->wake, &pool->lock);
         atomic_fetch_sub(&pool->n_asleep, 1);
         pthread_mutex_unlock(&pool->lock);
@@ -120,7 +124,7 @@ static void *worker_main(void *arg)
 {
     k3_worker worker = *(k3_worker *)arg;
     free(arg);
-    unsigned served = 0;
+    uint64_t served = 0;
     k3_nodes_enter(worker.pool->nodes, worker.thread);
     while (wait_for_loop(worker.pool, &served)) {
         do_pieces(worker.pool, worker.thread);
@@ -156,9 +160,10 @@ k3_status k3_pool_open_at(k3_pool **out, int n_threads, const char *root, k3_err
     *out = NULL;
     if (n_threads < 0 || n_threads > 1024)
         return k3_fail(err, K3_E_INVALID, "threads: %d found, 0 (automatic) to 1024 wanted", n_threads);
-    k3_pool *pool = calloc(1, sizeof *pool);
+    k3_pool *pool = aligned_alloc(K3_APART, sizeof *pool);
     if (!pool)
         return k3_fail(err, K3_E_NOMEM, "thread pool: out of memory");
+    memset(pool, 0, sizeof *pool);
     pool->n_threads = n_threads ? n_threads : k3_os_cores();
     pool->nodes = k3_nodes_open(pool->n_threads, root);
     pthread_mutex_init(&pool->lock, NULL);
@@ -215,17 +220,17 @@ void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t
     pool->n = n;
     pool->grain = grain;
     plan_rounds(pool);
-    pool->loop++;
+    pool->loop = (pool->loop + 1) & UINT32_MAX;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store(&pool->gate, K3_GATE_OPEN);
+    atomic_store(&pool->gate, pool->loop << K3_GATE_LOOP | K3_GATE_OPEN);
     if (atomic_load(&pool->n_asleep)) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->lock);
     }
     do_pieces(pool, 0);
-    atomic_fetch_and(&pool->gate, ~K3_GATE_OPEN);
-    for (int spin = 0; atomic_load(&pool->gate) != 0; spin++) {
+    atomic_fetch_and(&pool->gate, ~(uint64_t)K3_GATE_OPEN);
+    for (int spin = 0; (uint32_t)atomic_load(&pool->gate) != 0; spin++) {
         if (spin < K3_SPINS)
             relax();
         else
