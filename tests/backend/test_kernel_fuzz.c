@@ -338,17 +338,21 @@ static void matmul_q8(void **state)
 static void check_mix(flavour f, int exact)
 {
     int rows = 1 + random_below(&r, 9), n = 1 + random_below(&r, K3_ATTEND_ROWS), cols = 1 + random_below(&r, 150);
-    int is_f32 = random_below(&r, 2), v_stride = cols + random_below(&r, 20), p_stride = n + random_below(&r, 5);
+    int kind = random_below(&r, exact ? 2 : 3), v_stride = cols + random_below(&r, 20), p_stride = n + random_below(&r, 5);
     int y_stride = cols + random_below(&r, 9), has_keep = random_below(&r, 2);
-    k3_cpu_mat v = matrix(is_f32 ? K3_F32 : K3_BF16, 1, (n - 1) * v_stride + cols, f);
+    static const k3_type types[] = {K3_F32, K3_BF16, K3_INT8};
+    k3_mix_fn *const mixes[][3] = {{level.mix_f32, level.mix_bf16, level.mix_int8}, {scalar.mix_f32, scalar.mix_bf16, scalar.mix_int8}};
+    k3_cpu_mat v = matrix(types[kind], 1, (n - 1) * v_stride + cols, f);
     float *p = floats((size_t)((rows - 1) * p_stride + n), f == PLAIN ? PLAIN : f == LARGE ? SUBNORMAL : ZEROS);
     float *keep = has_keep ? floats((size_t)rows, PLAIN) : NULL, *values = malloc((size_t)v.cols * sizeof *values);
     size_t n_y = (size_t)((rows - 1) * y_stride + cols);
     float *before = has_keep ? floats(n_y, PLAIN) : empty(n_y), *got = copy_of(before, n_y * 4), *want = copy_of(before, n_y * 4);
-    (is_f32 ? level.mix_f32 : level.mix_bf16)(got, y_stride, keep, p, p_stride, v.codes, v_stride, rows, n, cols);
-    (is_f32 ? scalar.mix_f32 : scalar.mix_bf16)(want, y_stride, keep, p, p_stride, v.codes, v_stride, rows, n, cols);
+    mixes[0][kind](got, y_stride, keep, p, p_stride, v.codes, v_stride, rows, n, cols);
+    mixes[1][kind](want, y_stride, keep, p, p_stride, v.codes, v_stride, rows, n, cols);
     assert_non_null(values);
     scalar.decode(values, v.codes, v.scale, v.type, v.cols);
+    for (int i = 0; i < v.cols && v.type == K3_INT8; i++) /* without their scale */
+        values[i] = ((const signed char *)v.codes)[i];
     for (size_t i = 0; i < n_y; i++) {
         int row = (int)i / y_stride, c = (int)i % y_stride;
         double all = has_keep ? fabs((double)keep[row] * before[i]) : 0;

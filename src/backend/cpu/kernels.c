@@ -97,11 +97,11 @@ int k3_cpu_level_pays(k3_cpu_level level)
 #define K3_TABLE(level)                                                                                                                    \
     {                                                                                                                                      \
         .decode = k3_decode_##level, .matmul = k3_matmul_##level, .quantize_q8 = k3_quantize_q8_##level,                                   \
-        .matmul_q8 = k3_matmul_q8_##level, .mix_f32 = k3_mix_f32_##level, .mix_bf16 = k3_mix_bf16_##level, .softmax = k3_softmax_##level,  \
-        .attnres_mix = k3_attnres_mix_##level, .rmsnorm = k3_rmsnorm_##level, .shortconv = k3_shortconv_##level,                           \
-        .l2norm = k3_l2norm_##level, .kda_gate = k3_kda_gate_##level, .gate_rmsnorm = k3_gate_rmsnorm_##level,                             \
-        .kda_recur = k3_kda_recur_##level, .kda_chunk = k3_kda_chunk_scalar, .gate_mul = k3_gate_mul_##level,                              \
-        .situ_glu = k3_situ_glu_##level, .router_topk = k3_router_topk_##level, .add = k3_add_scalar,                                      \
+        .matmul_q8 = k3_matmul_q8_##level, .mix_f32 = k3_mix_f32_##level, .mix_bf16 = k3_mix_bf16_##level,                                 \
+        .mix_int8 = k3_mix_int8_##level, .softmax = k3_softmax_##level, .attnres_mix = k3_attnres_mix_##level,                             \
+        .rmsnorm = k3_rmsnorm_##level, .shortconv = k3_shortconv_##level, .l2norm = k3_l2norm_##level, .kda_gate = k3_kda_gate_##level,    \
+        .gate_rmsnorm = k3_gate_rmsnorm_##level, .kda_recur = k3_kda_recur_##level, .kda_chunk = k3_kda_chunk_scalar,                      \
+        .gate_mul = k3_gate_mul_##level, .situ_glu = k3_situ_glu_##level, .router_topk = k3_router_topk_##level, .add = k3_add_scalar,     \
         .memory_read = k3_memory_read_##level,                                                                                             \
     }
 
@@ -180,6 +180,7 @@ void k3_cpu_kernels_get(k3_cpu_kernels *k, k3_cpu_level wanted, int exact)
         return;
     }
     k->matmul_q8 = NULL;
+    k->mix_int8 = NULL;
     k->decode = tables[level].decode;
     k->matmul = exact_tables[level].matmul;
     k->mix_f32 = exact_tables[level].mix_f32;

@@ -122,8 +122,8 @@ typedef struct k3_cpu_kernels {
     k3_quantize_q8_fn *quantize_q8;
     k3_matmul_q8_fn *matmul_q8; /* NULL in exact mode */
     k3_round_bf16_fn *round_bf16;
-    k3_matmul_bf16_fn *matmul_bf16; /* NULL in exact mode and where the level has no such instructions */
-    k3_mix_fn *mix_f32, *mix_bf16;
+    k3_matmul_bf16_fn *matmul_bf16;           /* NULL in exact mode and where the level has no such instructions */
+    k3_mix_fn *mix_f32, *mix_bf16, *mix_int8; /* mix_int8: NULL in exact mode */
     k3_softmax_fn *softmax;
     k3_attend_pack_fn *attend_pack; /* NULL, with those after it, where products of bf16 are no faster or the mode is exact */
     k3_attend_round_fn *attend_round;
@@ -208,7 +208,7 @@ static inline size_t k3_bf16_bytes(int64_t n, int cols)
     k3_matmul_fn k3_matmul_##level;                                                                                                        \
     k3_quantize_q8_fn k3_quantize_q8_##level;                                                                                              \
     k3_matmul_q8_fn k3_matmul_q8_##level;                                                                                                  \
-    k3_mix_fn k3_mix_f32_##level, k3_mix_bf16_##level;                                                                                     \
+    k3_mix_fn k3_mix_f32_##level, k3_mix_bf16_##level, k3_mix_int8_##level;                                                                \
     k3_softmax_fn k3_softmax_##level;                                                                                                      \
     k3_attnres_fn k3_attnres_mix_##level;                                                                                                  \
     k3_rmsnorm_fn k3_rmsnorm_##level;                                                                                                      \

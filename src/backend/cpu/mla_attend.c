@@ -20,7 +20,8 @@ static void mix(float *y, int64_t y_stride, const float *keep, const float *p, i
             double sum = keep ? (double)keep[i] * y[i * y_stride + c] : 0.0;
             for (int s = 0; s < n; s++) {
                 size_t at = (size_t)(s * v_stride + c);
-                sum += (double)p[i * p_stride + s] * (type == K3_F32 ? k3_load_f32(v, at) : k3_load_bf16(v, at));
+                float value = type == K3_F32 ? k3_load_f32(v, at) : type == K3_BF16 ? k3_load_bf16(v, at) : ((const signed char *)v)[at];
+                sum += (double)p[i * p_stride + s] * value;
             }
             y[i * y_stride + c] = (float)sum;
         }
@@ -36,6 +37,12 @@ void k3_mix_bf16_scalar(float *y, int64_t y_stride, const float *keep, const flo
                         int rows, int n, int cols)
 {
     mix(y, y_stride, keep, p, p_stride, K3_BF16, v, v_stride, rows, n, cols);
+}
+
+void k3_mix_int8_scalar(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v, int64_t v_stride,
+                        int rows, int n, int cols)
+{
+    mix(y, y_stride, keep, p, p_stride, K3_INT8, v, v_stride, rows, n, cols);
 }
 
 float k3_softmax_scalar(float *p, int n, float scale, float *max, double *sum)
@@ -93,7 +100,26 @@ static k3_cpu_mat head_rows(const attend_args *a, int h, int row)
     return w;
 }
 
-/* A head's Wk^T qn for n rows of q; y [n, kv]. Wk is decoded once. */
+/* Room for a head's decoded Wk, or for WEIGHT_TILE rows of qn. */
+static size_t key_floats(const k3_mla_dims *d)
+{
+    return (size_t)d->nope * (size_t)(d->kv_lora > WEIGHT_TILE ? d->kv_lora : WEIGHT_TILE);
+}
+
+/* A head's Wk^T qn, Wk in int8, whose scales, one a row, go to qn: scaled [n, nope]. */
+static void absorb_int8(const attend_args *a, float *y, int64_t y_stride, const float *q, int64_t q_stride, int n, const k3_cpu_mat *w,
+                        float *scaled)
+{
+    int nope = a->dims->nope, kv = a->dims->kv_lora;
+    for (int r = 0; r < nope; r++) {
+        float scale = k3_load_f32(w->scale + (size_t)r * w->scale_bytes, 0);
+        for (int t = 0; t < n; t++)
+            scaled[(int64_t)t * nope + r] = q[t * q_stride + r] * scale;
+    }
+    a->cpu->k.mix_int8(y, y_stride, NULL, scaled, nope, w->codes, kv, n, nope, kv);
+}
+
+/* A head's Wk^T qn for n rows of q; y [n, kv]. Wk is decoded once where mix does not take it as it lies. */
 static void absorb(const attend_args *a, float *y, int64_t y_stride, const float *q, int64_t q_stride, int n, int h, float *key)
 {
     const k3_mla_dims *d = a->dims;
@@ -101,6 +127,10 @@ static void absorb(const attend_args *a, float *y, int64_t y_stride, const float
     k3_cpu_mat w = head_rows(a, h, 0);
     if (w.type == K3_BF16) {
         a->cpu->k.mix_bf16(y, y_stride, NULL, q, q_stride, w.codes, kv, n, d->nope, kv);
+        return;
+    }
+    if (w.type == K3_INT8 && a->cpu->k.mix_int8) {
+        absorb_int8(a, y, y_stride, q, q_stride, n, &w, key);
         return;
     }
     for (int r = 0; r < d->nope; r++)
@@ -117,7 +147,7 @@ static void absorb_rounded(const attend_args *a, uint16_t *y, int64_t y_stride, 
         const unsigned char *w = head_rows(a, h, 0).codes;
         a->cpu->k.attend_absorb(y, y_stride, q, q_stride, n, (const uint16_t *)(const void *)w, d->nope, kv, key);
     } else {
-        float *some = key + (int64_t)d->nope * kv;
+        float *some = key + key_floats(d);
         absorb(a, some, kv, q, q_stride, n, h, key);
         for (int t = 0; t < n; t++)
             a->cpu->k.attend_round(y + t * y_stride, some + (int64_t)t * kv, kv);
@@ -284,7 +314,7 @@ static int lay_out(k3_cpu *cpu, attend_args *a, const k3_run *runs, int n_runs)
     size_t n = (size_t)a->T * (size_t)d->heads, tile_bytes = k3_round64((size_t)a->tiles * sizeof *a->tile);
     size_t query_bytes = k3_round64(n * (size_t)a->query_stride * (a->is_packed ? sizeof(uint16_t) : sizeof(float)));
     size_t context_bytes = k3_round64(n * (size_t)a->kv_stride * sizeof(float));
-    size_t absorb_bytes = ((size_t)d->nope + (a->is_packed ? WEIGHT_TILE : 0)) * (size_t)d->kv_lora * sizeof(float);
+    size_t absorb_bytes = (key_floats(d) + (a->is_packed ? WEIGHT_TILE : 0) * (size_t)d->kv_lora) * sizeof(float);
     size_t rows_bytes = a->is_packed ? k3_attend_tile_bytes(d->kv_lora, width) : 0;
     if (a->is_paired)
         absorb_bytes = k3_attend_scratch_bytes(d->kv_lora);

@@ -33,13 +33,6 @@ static inline vf k3_e2m1_vector(const unsigned char *at)
     return vreinterpretq_f32_u8(vqtbl2q_u8(table, vreinterpretq_u8_u32(places)));
 }
 
-static inline vf k3_four_int8(const unsigned char *at)
-{
-    uint32_t word;
-    memcpy(&word, at, sizeof word);
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(word)))));
-}
-
 /* What k3_weights needs of the group that column `col` lies in: its scale. */
 static inline __attribute__((always_inline)) vf k3_group(k3_type type, const unsigned char *scale, int col)
 {
@@ -63,7 +56,7 @@ static inline __attribute__((always_inline)) vf k3_weights(k3_type type, const u
     case K3_BF16:
         return vf_load_bf16(codes + 2 * (size_t)col);
     case K3_INT8:
-        return k3_four_int8(codes + col);
+        return vf_load_int8(codes + col);
     case K3_INT4:
         return k3_integers(k3_two_bytes(codes + col / 2), 4, 8);
     case K3_INT4_G64:

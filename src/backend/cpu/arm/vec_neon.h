@@ -4,6 +4,7 @@
 
 #include <arm_neon.h>
 #include <stdint.h>
+#include <string.h>
 
 #define K3_KERNEL(stem) k3_##stem##_neon
 
@@ -62,6 +63,20 @@ static inline void vf_store_upto(float *at, vf x, int64_t n)
 static inline vf vf_load_bf16(const void *at)
 {
     return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(at))), 16));
+}
+
+static inline vf vf_load_int8(const void *at)
+{
+    uint32_t four;
+    memcpy(&four, at, sizeof four);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four)))));
+}
+
+static inline void vf_load_fourths(vf out[4], const float *at)
+{
+    float32x4x4_t four = vld4q_f32(at);
+    for (int j = 0; j < 4; j++)
+        out[j] = four.val[j];
 }
 
 static inline vf vf_load_strided(const float *at, int stride)

@@ -5,12 +5,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { MIX_ROWS = 4 };
+/* Rows of a block, and vectors of a block of a single row: as many sums, and longer runs of memory. */
+enum { MIX_ROWS = 4, MIX_WIDE = MIX_ROWS * VF_MIX_VECTORS };
 
 static inline __attribute__((always_inline)) vf load_row(k3_type type, const void *v, int64_t at, int64_t left)
 {
     if (type == K3_F32)
         return vf_load_upto((const float *)v + at, left);
+    if (type == K3_INT8) {
+        signed char some[VF_LANES] = {0};
+        if (left >= VF_LANES)
+            return vf_load_int8((const signed char *)v + at);
+        memcpy(some, (const signed char *)v + at, (size_t)left);
+        return vf_load_int8(some);
+    }
     const uint16_t *from = (const uint16_t *)v + at;
     if (left >= VF_LANES)
         return vf_load_bf16(from);
@@ -24,21 +32,22 @@ static inline __attribute__((always_inline)) void mix_block(float *y, int64_t y_
                                                             const void *v, int64_t at, int64_t v_stride, int n, int64_t left,
                                                             const int rows, const int n_vectors, const k3_type type)
 {
-    vf sum[MIX_ROWS][VF_MIX_VECTORS];
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < n_vectors; j++)
-            sum[i][j] = vf_zero();
+    vf sum[MIX_WIDE];
+    for (int i = 0; i < rows * n_vectors; i++)
+        sum[i] = vf_zero();
     for (int s = 0; s < n; s++)
         for (int j = 0; j < n_vectors; j++) {
             vf row = load_row(type, v, at + s * v_stride + j * VF_LANES, n_vectors > 1 ? VF_LANES : left);
             for (int i = 0; i < rows; i++)
-                sum[i][j] = vf_fma(vf_set(p[i * p_stride + s]), row, sum[i][j]);
+                sum[i * n_vectors + j] = vf_fma(vf_set(p[i * p_stride + s]), row, sum[i * n_vectors + j]);
         }
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < n_vectors; j++) {
             float *to = y + i * y_stride + j * VF_LANES;
             int64_t n_left = n_vectors > 1 ? VF_LANES : left;
-            vf result = keep ? vf_fma(vf_set(keep[i]), vf_load_upto(to, n_left), sum[i][j]) : sum[i][j];
+            vf result = sum[i * n_vectors + j];
+            if (keep)
+                result = vf_fma(vf_set(keep[i]), vf_load_upto(to, n_left), result);
             vf_store_upto(to, result, n_left);
         }
 }
@@ -48,6 +57,8 @@ static inline __attribute__((always_inline)) void mix_rows(float *y, int64_t y_s
                                                            const k3_type type)
 {
     int c = 0;
+    for (; rows == 1 && c + MIX_WIDE * VF_LANES <= cols; c += MIX_WIDE * VF_LANES)
+        mix_block(y + c, y_stride, keep, p, p_stride, v, c, v_stride, n, VF_LANES, 1, MIX_WIDE, type);
     for (; c + VF_MIX_VECTORS * VF_LANES <= cols; c += VF_MIX_VECTORS * VF_LANES)
         mix_block(y + c, y_stride, keep, p, p_stride, v, c, v_stride, n, VF_LANES, rows, VF_MIX_VECTORS, type);
     for (; c < cols; c += VF_LANES)
@@ -74,6 +85,12 @@ void K3_KERNEL(mix_bf16)(float *y, int64_t y_stride, const float *keep, const fl
                          int rows, int n, int cols)
 {
     mix(y, y_stride, keep, p, p_stride, v, v_stride, rows, n, cols, K3_BF16);
+}
+
+void K3_KERNEL(mix_int8)(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, const void *v, int64_t v_stride,
+                         int rows, int n, int cols)
+{
+    mix(y, y_stride, keep, p, p_stride, v, v_stride, rows, n, cols, K3_INT8);
 }
 
 /* The same with each chain in double, rounded once: exact mode. */

@@ -7,10 +7,17 @@
 enum { SIDE = 256 };
 
 /* tap[j][i] = w[i, j] for n channels. */
-static void load_taps(float (*tap)[SIDE], const float *w, int width, int n)
+static inline __attribute__((always_inline)) void load_taps(float (*tap)[SIDE], const float *w, const int width, int n)
 {
+    int first = 0;
+    for (; width == 4 && first + VF_LANES <= n; first += VF_LANES) {
+        vf four[4];
+        vf_load_fourths(four, w + (int64_t)first * 4);
+        for (int j = 0; j < 4; j++)
+            vf_store(&tap[j][first], four[j]);
+    }
     for (int j = 0; j < width; j++) {
-        int i = 0;
+        int i = first;
         for (; i + VF_LANES <= n; i += VF_LANES)
             vf_store(&tap[j][i], vf_load_strided(w + (int64_t)i * width + j, width));
         for (; i < n; i++)

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) vf k3_weights(k3_type type, const u
     case K3_BF16:
         return vf_load_bf16(codes + 2 * (size_t)col);
     case K3_INT8:
-        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(codes + col))));
+        return vf_load_int8(codes + col);
     case K3_INT4:
         return k3_codes(k3_load_word(codes + col / 2), 4, 8);
     case K3_INT4_G64:

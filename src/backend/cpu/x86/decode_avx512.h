@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) vf k3_weights(k3_type type, const u
     case K3_BF16:
         return vf_load_bf16(codes + 2 * (size_t)col);
     case K3_INT8:
-        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + col))));
+        return vf_load_int8(codes + col);
     case K3_INT4:
         return _mm512_permutexvar_ps(k3_nibbles(codes + col / 2), k3_int4_table());
     case K3_INT4_G64:

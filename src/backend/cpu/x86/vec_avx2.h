@@ -55,6 +55,21 @@ static inline vf vf_load_bf16(const void *at)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)at)), 16));
 }
 
+static inline vf vf_load_int8(const void *at)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)at)));
+}
+
+static inline void vf_load_fourths(vf out[4], const float *at)
+{
+    vf a = vf_load(at), b = vf_load(at + 8), c = vf_load(at + 16), d = vf_load(at + 24);
+    vf x = _mm256_permute2f128_ps(a, c, 0x20), y = _mm256_permute2f128_ps(a, c, 0x31);
+    vf z = _mm256_permute2f128_ps(b, d, 0x20), w = _mm256_permute2f128_ps(b, d, 0x31);
+    vf low = _mm256_unpacklo_ps(x, y), low2 = _mm256_unpacklo_ps(z, w), high = _mm256_unpackhi_ps(x, y), high2 = _mm256_unpackhi_ps(z, w);
+    out[0] = _mm256_shuffle_ps(low, low2, 0x44), out[1] = _mm256_shuffle_ps(low, low2, 0xee);
+    out[2] = _mm256_shuffle_ps(high, high2, 0x44), out[3] = _mm256_shuffle_ps(high, high2, 0xee);
+}
+
 static inline vf vf_load_strided(const float *at, int stride)
 {
     __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

@@ -59,6 +59,24 @@ static inline vf vf_load_bf16(const void *at)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
 
+/* Signed bytes. */
+static inline vf vf_load_int8(const void *at)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)at)));
+}
+
+/* Lane i of out[j] from at[4 i + j]. */
+static inline void vf_load_fourths(vf out[4], const float *at)
+{
+    const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(2));
+    vf a = vf_load(at), b = vf_load(at + 16), c = vf_load(at + 32), d = vf_load(at + 48);
+    vf ab = _mm512_permutex2var_ps(a, low, b), cd = _mm512_permutex2var_ps(c, low, d);
+    out[0] = _mm512_shuffle_f32x4(ab, cd, 0x44), out[1] = _mm512_shuffle_f32x4(ab, cd, 0xee);
+    ab = _mm512_permutex2var_ps(a, high, b), cd = _mm512_permutex2var_ps(c, high, d);
+    out[2] = _mm512_shuffle_f32x4(ab, cd, 0x44), out[3] = _mm512_shuffle_f32x4(ab, cd, 0xee);
+}
+
 /* Lane i from at[i * stride]. */
 static inline vf vf_load_strided(const float *at, int stride)
 {
