@@ -25,10 +25,13 @@ K3_INLINE float row_scale(k3_type type, const unsigned char *scale)
     return k3_type_scales_rows(type) ? k3_load_f32(scale, 0) : 1.0f;
 }
 
-/* y[t][r .. r+rows-1] for n_t <= FEW rows of x. */
-K3_INLINE void gemv_rows(float *const *y, const float *const *x, const int n_t, const k3_cpu_mat *w, int r, const int rows,
+/* y[t][r .. r+rows-1] of rows before `last`, for n_t <= FEW rows of x. The rows after them are fetched meanwhile, line after line: memory
+ * sees one stream. What comes after `last` is another thread's. */
+K3_INLINE void gemv_rows(float *const *y, const float *const *x, const int n_t, const k3_cpu_mat *w, int r, int last, const int rows,
                          const k3_type type)
 {
+    const unsigned char *ahead = w->codes + (size_t)(r + rows) * w->row_bytes;
+    size_t bytes = (size_t)(last - r - rows < rows ? last - r - rows : rows) * w->row_bytes, fetched = 0;
     const unsigned char *codes[VF_GEMV_ROWS], *scale[VF_GEMV_ROWS];
     vf sum[VF_GEMV_ROWS][FEW], group[VF_GEMV_ROWS];
     int cols = w->cols, c = 0;
@@ -39,6 +42,8 @@ K3_INLINE void gemv_rows(float *const *y, const float *const *x, const int n_t, 
             sum[i][t] = vf_zero();
     }
     for (; c + STEP <= cols; c += STEP) {
+        for (; fetched * (size_t)cols < bytes * (size_t)c; fetched += 64)
+            vf_prefetch(ahead + fetched);
         for (int i = 0; i < rows; i++)
             group[i] = k3_group(type, scale[i], c);
         for (int u = 0; u < STEP; u += VF_LANES)
@@ -68,9 +73,9 @@ K3_INLINE void gemv_few(float *const *y, const float *const *x, const int n_t, c
 {
     int r = first;
     for (; r + VF_GEMV_ROWS <= last; r += VF_GEMV_ROWS)
-        gemv_rows(y, x, n_t, w, r, VF_GEMV_ROWS, type);
+        gemv_rows(y, x, n_t, w, r, last, VF_GEMV_ROWS, type);
     for (; r < last; r++)
-        gemv_rows(y, x, n_t, w, r, 1, type);
+        gemv_rows(y, x, n_t, w, r, last, 1, type);
 }
 
 K3_INLINE void gemv(float *const *y, const float *const *x, int n_t, const k3_cpu_mat *w, int first, int last, const k3_type type)
