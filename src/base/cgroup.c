@@ -50,26 +50,25 @@ int k3_cgroup_up(char *path)
     return 1;
 }
 
-int k3_cgroup_number(long long *out, const char *path, const char *name)
+static int read_numbers(long long *first, long long *second, const char *path, const char *name)
 {
     char full[1400];
     snprintf(full, sizeof full, "%s/%s", path, name);
     FILE *file = fopen(full, "re");
     if (!file)
         return 0;
-    int found = fscanf(file, "%lld", out) == 1;
+    int n = fscanf(file, "%lld %lld", first, second);
     fclose(file);
-    return found;
+    return n;
 }
 
-int k3_cgroup_nearest(long long *out, const char *controller, const char *name)
+int k3_cgroup_number(long long *out, const char *path, const char *name)
 {
-    char path[1200];
-    if (!k3_cgroup_path(path, sizeof path, controller))
-        return 0;
-    do {
-        if (k3_cgroup_number(out, path, name))
-            return 1;
-    } while (k3_cgroup_up(path));
-    return 0;
+    long long unused;
+    return read_numbers(out, &unused, path, name) >= 1;
+}
+
+int k3_cgroup_numbers(long long *first, long long *second, const char *path, const char *name)
+{
+    return read_numbers(first, second, path, name) == 2;
 }

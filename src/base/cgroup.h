@@ -10,7 +10,7 @@ int k3_cgroup_path(char *out, size_t size, const char *controller);
 int k3_cgroup_up(char *path);
 /* Number in file `name` of a group's folder; 0 if there is none (also for "max"). */
 int k3_cgroup_number(long long *out, const char *path, const char *name);
-/* The number of the nearest group that has one, from the process's own group up to the root. */
-int k3_cgroup_nearest(long long *out, const char *controller, const char *name);
+/* The two numbers in it; 0 if there are fewer. */
+int k3_cgroup_numbers(long long *first, long long *second, const char *path, const char *name);
 
 #endif

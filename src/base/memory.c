@@ -4,6 +4,7 @@
 
 #include "base/cgroup.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -65,6 +66,17 @@ static uint64_t cached_in(const char *path, const char *const names[2])
     return bytes;
 }
 
+/* Bytes that a group may have; LLONG_MAX: it has no limit. Beyond memory.high it is slowed down until it has given some back. */
+static long long group_limit(const char *path, int is_v2)
+{
+    static const char *const names[][2] = {{"memory.limit_in_bytes", NULL}, {"memory.max", "memory.high"}};
+    long long least = LLONG_MAX, limit;
+    for (int i = 0; i < 2; i++)
+        if (names[is_v2][i] && k3_cgroup_number(&limit, path, names[is_v2][i]))
+            least = limit < least ? limit : least;
+    return least;
+}
+
 /* What the process's own group and each above it leave; UINT64_MAX: none has a limit. */
 static uint64_t groups_available(int is_v2)
 {
@@ -75,9 +87,8 @@ static uint64_t groups_available(int is_v2)
     if (!k3_cgroup_path(path, sizeof path, is_v2 ? NULL : "memory"))
         return least;
     do {
-        long long limit = 0, used = 0;
-        if (!k3_cgroup_number(&limit, path, is_v2 ? "memory.max" : "memory.limit_in_bytes") ||
-            !k3_cgroup_number(&used, path, is_v2 ? "memory.current" : "memory.usage_in_bytes"))
+        long long limit = group_limit(path, is_v2), used = 0;
+        if (limit == LLONG_MAX || !k3_cgroup_number(&used, path, is_v2 ? "memory.current" : "memory.usage_in_bytes"))
             continue;
         uint64_t left = (limit > used ? (uint64_t)(limit - used) : 0) + cached_in(path, is_v2 ? v2_names : v1_names);
         left = left < (uint64_t)limit ? left : (uint64_t)limit;

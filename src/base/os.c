@@ -14,24 +14,28 @@
 #include <time.h>
 #include <unistd.h>
 
-static int quota_cores(void)
+/* Cores whose time one group may use, rounded up; 0: it has no limit. */
+static long long group_cores(const char *path, int is_v2)
 {
-    char path[1200], full[1400];
     long long quota = 0, period = 0;
-    if (k3_cgroup_path(path, sizeof path, NULL)) {
-        snprintf(full, sizeof full, "%s/cpu.max", path);
-        FILE *file = fopen(full, "re");
-        if (file) {
-            int n = fscanf(file, "%lld %lld", &quota, &period);
-            fclose(file);
-            if (n == 2 && quota > 0 && period > 0)
-                return (int)((quota + period - 1) / period);
-        }
+    int is_known = is_v2 ? k3_cgroup_numbers(&quota, &period, path, "cpu.max")
+                         : k3_cgroup_number(&quota, path, "cpu.cfs_quota_us") && k3_cgroup_number(&period, path, "cpu.cfs_period_us");
+    return is_known && quota > 0 && period > 0 ? (quota - 1) / period + 1 : 0;
+}
+
+/* The least of what the process's own group and each above it may use; `most`: none has a lower limit. */
+static int quota_cores(int most)
+{
+    char path[1200];
+    for (int is_v2 = 0; is_v2 < 2; is_v2++) {
+        if (!k3_cgroup_path(path, sizeof path, is_v2 ? NULL : "cpu"))
+            continue;
+        do {
+            long long cores = group_cores(path, is_v2);
+            most = cores > 0 && cores < most ? (int)cores : most;
+        } while (k3_cgroup_up(path));
     }
-    if (k3_cgroup_nearest(&quota, "cpu", "cpu.cfs_quota_us") && k3_cgroup_nearest(&period, "cpu", "cpu.cfs_period_us") && quota > 0 &&
-        period > 0)
-        return (int)((quota + period - 1) / period);
-    return 0;
+    return most;
 }
 
 int k3_os_cores(void)
@@ -42,10 +46,7 @@ int k3_os_cores(void)
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         cores = CPU_COUNT(&set);
 #endif
-    int quota = quota_cores();
-    if (quota > 0 && quota < cores)
-        cores = quota;
-    return cores < 1 ? 1 : cores;
+    return quota_cores(cores < 1 ? 1 : cores);
 }
 
 uint64_t k3_os_nanoseconds(void)

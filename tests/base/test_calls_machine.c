@@ -70,6 +70,20 @@ static void F05_page_cache_is_free_memory(void **state)
     }
 }
 
+/* Beyond memory.high a group is slowed down until it has given memory back; the lowest limit of all groups counts. */
+static void a_limit_that_slows_down_is_one(void **state)
+{
+    (void)state;
+    calls.machine = folder;
+    mock_memory(folder, 64 * GiB, 2, 8 * GiB, GiB, 0);
+    mock_put(folder, "/sys/fs/cgroup/a/memory.high", "max\n");
+    assert_true(k3_os_memory_available(NULL) == 7 * GiB);
+    mock_put(folder, "/sys/fs/cgroup/a/memory.high", "4294967296\n");
+    assert_true(k3_os_memory_available(NULL) == 3 * GiB);
+    mock_put(folder, "/sys/fs/cgroup/a/b/memory.high", "2147483648\n"); /* of which half a GiB is used */
+    assert_true(k3_os_memory_available(NULL) == 3 * GiB / 2);
+}
+
 /* ---- nodes of memory ------------------------------------------------------------------------------------------------------- */
 
 /* A scheduler that agrees to everything. */
@@ -209,6 +223,37 @@ static void F21_threads_of_the_pool_are_placed(void **state)
     assert_true(dealt_to == 3);
 }
 
+/* ---- shares of cores' time --------------------------------------------------------------------------------------------------- */
+
+static void every_group_above_limits_the_cores(void **state)
+{
+    (void)state;
+    calls.machine = folder;
+    allowed = 0xffff;
+    assert_int_equal(k3_os_cores(), 16); /* no file, no limit */
+    mock_put(folder, "/proc/self/cgroup", "0::/a/b/c\n");
+    mock_put(folder, "/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n");
+    assert_int_equal(k3_os_cores(), 16);
+    mock_put(folder, "/sys/fs/cgroup/a/cpu.max", "550000 100000\n"); /* b says nothing */
+    assert_int_equal(k3_os_cores(), 6);
+    mock_put(folder, "/sys/fs/cgroup/a/b/c/cpu.max", "800000 100000\n");
+    assert_int_equal(k3_os_cores(), 6);
+    mock_put(folder, "/sys/fs/cgroup/a/b/cpu.max", "20000 10000\n");
+    assert_int_equal(k3_os_cores(), 2);
+    mock_put(folder, "/sys/fs/cgroup/cpu.max", "50000 100000\n"); /* as a container sees its own group */
+    assert_int_equal(k3_os_cores(), 1);
+    mock_put(folder, "/proc/self/cgroup", "3:cpu,cpuacct:/x/y\n0::/none\n");
+    mock_put(folder, "/sys/fs/cgroup/cpu.max", "max 100000\n");
+    mock_put(folder, "/sys/fs/cgroup/cpu/x/y/cpu.cfs_quota_us", "-1\n");
+    mock_put(folder, "/sys/fs/cgroup/cpu/x/y/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(k3_os_cores(), 16);
+    mock_put(folder, "/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "250000\n");
+    mock_put(folder, "/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(k3_os_cores(), 3);
+    allowed = 3;
+    assert_int_equal(k3_os_cores(), 2);
+}
+
 /* ---- set-up ---------------------------------------------------------------------------------------------------------------- */
 
 static int make_folder(void **state)
@@ -233,6 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(F04_free_memory_that_is_not_known_is_no_zero),
         TEST(F05_page_cache_is_free_memory),
+        TEST(a_limit_that_slows_down_is_one),
+        TEST(every_group_above_limits_the_cores),
         TEST(F21_threads_fill_node_after_node_of_a_machine_with_interleaved_ids),
         TEST(F21_a_machine_of_one_node_is_left_to_the_system),
         TEST(F21_threads_of_the_pool_are_placed),
