@@ -3,9 +3,10 @@
  * ceiling, which is measured in turn with the product. With one thread the clock is the thread's own, so that others on the machine do not
  * count. */
 #include "backend/backend.h"
+#include "backend/cpu/kernels.h"
 #include "base/pool.h"
-#include "ceiling.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,13 +27,23 @@ static const kind kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
+/* Multiply-adds of a type out of registers, and the lowest level that makes them so. */
+typedef struct ceiling {
+    k3_peak_fn *peak;
+    char name[24];
+    int64_t rounds; /* for a measurement */
+} ceiling;
+
+enum { N_TYPES = 3 };
+
 typedef struct bench {
     k3_backend *be;
     k3_pool *pool;
-    const char *level;
+    const char *level; /* NULL: the best */
     int threads, rows, cols;
-    int64_t rounds_of[N_CEILINGS]; /* of a loop, for a measurement */
-    double memory;                 /* bytes a second */
+    ceiling ceilings[N_TYPES * K3_CPU_N_LEVELS];
+    int n_ceilings;
+    double memory; /* bytes a second */
 } bench;
 
 static double now(const bench *b)
@@ -56,10 +67,38 @@ static double median(double *x, int n)
 
 /* ---- ceilings ----------------------------------------------------------------------------------------------------------------------- */
 
+static void add_ceiling(bench *b, k3_peak_fn *peak, const char *type, const char *level)
+{
+    for (int i = 0; i < b->n_ceilings; i++)
+        if (b->ceilings[i].peak == peak)
+            return;
+    ceiling *c = &b->ceilings[b->n_ceilings++];
+    *c = (ceiling){.peak = peak, .rounds = 1024};
+    snprintf(c->name, sizeof c->name, "%s in %s", type, level);
+}
+
+/* Of all levels that are here. */
+static void find_ceilings(bench *b)
+{
+    for (int level = 0; level < K3_CPU_N_LEVELS; level++) {
+        if (!k3_cpu_level_here((k3_cpu_level)level))
+            continue;
+        const char *name = k3_cpu_level_name((k3_cpu_level)level);
+        k3_cpu_peak_kernels k = k3_cpu_peak_kernels_get((k3_cpu_level)level);
+        if (k.f32)
+            add_ceiling(b, k.f32, "f32", name);
+        if (k.int8)
+            add_ceiling(b, k.int8, "int8", name);
+        if (k.bf16)
+            add_ceiling(b, k.bf16, "bf16", name);
+    }
+}
+
 typedef struct loop {
-    ceiling which;
-    int64_t n;
-    double done[1024]; /* by item */
+    k3_peak_fn *peak;
+    int64_t rounds;
+    uint64_t done[1024]; /* by item */
+    float result[1024];
 } loop;
 
 static void loop_task(void *arg, int64_t first, int64_t last, int thread)
@@ -67,50 +106,51 @@ static void loop_task(void *arg, int64_t first, int64_t last, int thread)
     (void)thread;
     loop *l = arg;
     for (int64_t i = first; i < last; i++)
-        l->done[i] = ceiling_run(l->which, l->n);
+        l->done[i] = l->peak(&l->result[i], l->rounds);
 }
 
 /* Multiply-adds a second of all threads. */
-static double ceiling_rate(bench *b, ceiling which)
+static double ceiling_rate(bench *b, ceiling *c)
 {
-    loop l = {.which = which, .n = b->rounds_of[which]};
+    loop l = {.peak = c->peak};
     double seconds = 0, done = 0;
-    for (;; l.n *= 2) {
+    for (;; c->rounds *= 2) {
+        l.rounds = c->rounds;
         double started = now(b);
         k3_pool_run(b->pool, loop_task, &l, b->threads, 1);
         seconds = now(b) - started;
         if (seconds > ceiling_seconds / 2)
             break;
     }
-    b->rounds_of[which] = l.n;
     for (int i = 0; i < b->threads; i++)
-        done += l.done[i];
+        done += (double)l.done[i];
     return done / seconds;
 }
 
 static void print_ceilings(bench *b)
 {
-    printf("%d thread%s: memory %.1f GB/s\n", b->threads, b->threads > 1 ? "s" : "", b->memory * 1e-9);
-    for (int c = 0; c < N_CEILINGS; c++) {
-        if (!ceiling_here((ceiling)c))
-            continue;
+    const char *plural = b->threads > 1 ? "s" : "";
+    printf("%d thread%s: memory %.1f GB/s\n", b->threads, plural, b->memory * 1e-9);
+    for (int c = 0; c < b->n_ceilings; c++) {
         double rate[ROUNDS];
         for (int i = 0; i < ROUNDS; i++)
-            rate[i] = ceiling_rate(b, (ceiling)c);
-        printf("%d thread%s: %-22s %9.1f G multiply-adds/s\n", b->threads, b->threads > 1 ? "s" : "", ceiling_name((ceiling)c),
-               median(rate, ROUNDS) * 1e-9);
+            rate[i] = ceiling_rate(b, &b->ceilings[c]);
+        printf("%d thread%s: %-22s %9.1f G multiply-adds/s\n", b->threads, plural, b->ceilings[c].name, median(rate, ROUNDS) * 1e-9);
     }
 }
 
-static ceiling ceiling_of(const bench *b, const kind *k)
+/* What the level makes the products of a kind in; NULL: it is scalar. */
+static ceiling *ceiling_of(bench *b, const kind *k)
 {
-    int is_amx = strcmp(b->level, "amx") == 0;
-    if (k->type == K3_BF16)
-        return k->rounds_x && is_amx                                    ? CEILING_AMX_BF16
-               : k->rounds_x && strcmp(b->level, "avx512bf16") == 0     ? CEILING_BF16
-               : strcmp(b->level, "avx2") && strcmp(b->level, "scalar") ? CEILING_F32
-                                                                        : CEILING_F32_AVX2;
-    return is_amx ? CEILING_AMX_INT8 : CEILING_INT8;
+    int level = 0;
+    while (strcmp(k3_cpu_level_name((k3_cpu_level)level), b->level) != 0)
+        level++;
+    k3_cpu_peak_kernels own = k3_cpu_peak_kernels_get((k3_cpu_level)level);
+    k3_peak_fn *peak = k->type != K3_BF16 ? own.int8 : k->rounds_x && own.bf16 ? own.bf16 : own.f32;
+    for (int i = 0; i < b->n_ceilings; i++)
+        if (b->ceilings[i].peak == peak)
+            return &b->ceilings[i];
+    return NULL;
 }
 
 /* ---- products ----------------------------------------------------------------------------------------------------------------------- */
@@ -164,17 +204,20 @@ static void print_product(bench *b, const kind *k, const k3_mat *mats, int n_mat
     double seconds[ROUNDS], share[ROUNDS];
     double products = (double)b->rows * b->cols * T;
     double bytes = (double)b->rows * (double)(k3_type_row_bytes(k->type, b->cols) + k3_type_scale_bytes(k->type, b->cols));
-    ceiling which = ceiling_of(b, k);
+    ceiling *which = ceiling_of(b, k);
     int next = 0;
     call_seconds(b, mats, n_mats, T, x, y, &next);
     for (int i = 0; i < ROUNDS; i++) {
-        double best = T <= FEW ? b->memory : ceiling_rate(b, which);
+        double best = T <= FEW ? b->memory : which ? ceiling_rate(b, which) : INFINITY;
         seconds[i] = call_seconds(b, mats, n_mats, T, x, y, &next);
         share[i] = (T <= FEW ? bytes : products) / seconds[i] / best;
     }
     double s = median(seconds, ROUNDS);
     printf("%-10s %2d thr  %-14s %4d rows %10.1f us %9.1f G/s %7.1f GB/s %6.1f %% of %s\n", b->level, b->threads, k->name, T, s * 1e6,
-           products / s * 1e-9, bytes / s * 1e-9, 100 * median(share, ROUNDS), T <= FEW ? "memory" : ceiling_name(which));
+           products / s * 1e-9, bytes / s * 1e-9, 100 * median(share, ROUNDS),
+           T <= FEW ? "memory"
+           : which  ? which->name
+                    : "no ceiling");
     fflush(stdout);
     b->be->memory->release(b->be, x.buf);
     b->be->memory->release(b->be, y.buf);
@@ -218,7 +261,7 @@ static int read_options(bench *b, const char **type, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    bench b = {.level = "avx512", .threads = 1, .rows = 3072, .cols = 7168};
+    bench b = {.threads = 1, .rows = 3072, .cols = 7168};
     const char *type = NULL;
     char name[32];
     k3_error err;
@@ -226,15 +269,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_cpu [--level L] [--threads N] [--rows R] [--cols C, a multiple of 64] [--type T]\n");
         return 2;
     }
-    for (int c = 0; c < N_CEILINGS; c++)
-        b.rounds_of[c] = 1024;
-    snprintf(name, sizeof name, "cpu:%.20s", b.level);
+    snprintf(name, sizeof name, "cpu:%.20s", b.level ? b.level : "");
     if (k3_backend_open(&b.be, &(k3_backend_config){.name = name, .threads = b.threads}, NULL, 0, &err) != K3_OK ||
         k3_pool_open(&b.pool, b.threads, &err) != K3_OK) {
         fprintf(stderr, "bench_cpu: %s\n", err.text);
         return 1;
     }
+    b.level = b.be->name + strlen("cpu:");
     b.memory = k3_cpu_memory_rate(b.threads);
+    find_ceilings(&b);
     print_ceilings(&b);
     for (int k = 0; k < N_KINDS; k++)
         if (!type || strncmp(kinds[k].name, type, strlen(type)) == 0)

@@ -25,7 +25,7 @@ k3_cpu_peak_kernels k3_cpu_peak_kernels_get(k3_cpu_level level)
     }
 #endif
 #if K3_HAVE_AVX512BF16
-    if (level >= K3_CPU_AVX512 && level < K3_CPU_NEON && __builtin_cpu_supports("avx512bf16"))
+    if (level >= K3_CPU_AVX512BF16 && level < K3_CPU_NEON)
         k.bf16 = k3_peak_bf16_avx512bf16;
 #endif
 #if K3_HAVE_AMX
