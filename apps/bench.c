@@ -21,8 +21,14 @@ typedef struct bench {
     k3_engine *engine;
     k3_session *session;
     k3_sampler *sampler;
+    k3_memory_meter *meter;
     bench_list prompts, contexts;
     size_t n_new, n_ids;
+    size_t reached; /* the session's mark: the context that was decoded at last; 0: there is none */
+    struct {
+        size_t tokens;
+        double macs, seconds;
+    } pace;          /* of the longest prompt, or stretch of one, so far */
     int32_t *ids;    /* [n_ids] */
     double *seconds; /* [repeats] */
     double *memory;  /* [repeats + 1] rates between the runs of a decode */
@@ -59,6 +65,12 @@ double bench_prefill_macs(const k3_info *info, double n)
 static int rising(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int rising_size(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
     return (x > y) - (x < y);
 }
 
@@ -110,31 +122,61 @@ static k3_status run_once(bench *b, double *seconds, const bench_row *row, size_
     return status;
 }
 
-/* The memory's rate, which others on the machine change from second to second: it is measured between the runs. */
-static k3_status measure_memory(bench *b, double *rate, k3_error *err)
+/* Statistics since they were taken last, parsed and as the text that is parsed; NULL: no memory. */
+static char *take_stats(bench *b, app_json *stats, k3_error *err)
 {
-    k3_ceilings now;
-    k3_status status = k3_engine_ceilings(&now, b->engine, err);
-    *rate = now.memory_bytes_per_s;
-    return status;
+    size_t wrong;
+    char *text = k3_engine_stats_json(b->engine, 1);
+    if (text) {
+        *stats = app_json_whole(text, strlen(text), &wrong);
+        return text;
+    }
+    err->status = K3_E_NOMEM;
+    snprintf(err->text, sizeof err->text, "bench: out of memory");
+    return NULL;
 }
 
-/* Adds a row of `runs` runs. A warm decode has a mark where it begins; a cold one goes on from where the session stands. */
+/* The notice, which comes when the engine is closed, says what failed. */
+static k3_status check_one_machine(const bench *b, k3_error *err)
+{
+    if (!b->report.info->n_failures)
+        return K3_OK;
+    err->status = K3_E_DEVICE;
+    snprintf(err->text, sizeof err->text, "bench: a device failed in use: figures that are partly another's say nothing");
+    return K3_E_DEVICE;
+}
+
+/* Each run begins where its row says. */
+static k3_status go_back(bench *b, const bench_row *row, k3_error *err)
+{
+    size_t start = row->is_decode ? row->context : 0;
+    k3_status status = row->is_cold ? K3_OK : k3_session_rewind(b->session, (int64_t)start, err);
+    if (status != K3_OK || (size_t)k3_session_length(b->session) == start)
+        return status;
+    err->status = K3_E_INVALID;
+    snprintf(err->text, sizeof err->text, "bench: the session is at %lld tokens, a run begins at %zu",
+             (long long)k3_session_length(b->session), start);
+    return K3_E_INVALID;
+}
+
+/* Adds a row of `runs` runs. A warm decode has a mark where it begins; a cold one goes on from where the session stands. The memory's rate,
+ * which others on the machine change from second to second, is measured between the runs of a decode. */
 static k3_status add_row(bench *b, bench_row row, k3_error *err)
 {
     const k3_info *info = b->report.info;
     k3_status status = K3_OK;
     free(k3_engine_stats_json(b->engine, 1));
     for (size_t i = 0; status == K3_OK && i < row.runs; i++) {
-        if (!row.is_cold)
-            status = k3_session_rewind(b->session, row.is_decode ? (int64_t)row.context : 0, err);
+        status = go_back(b, &row, err);
         if (status == K3_OK && row.is_decode)
-            status = measure_memory(b, &b->memory[i], err);
+            status = k3_memory_meter_read(b->meter, &b->memory[i], err);
         if (status == K3_OK)
             status = run_once(b, &b->seconds[i], &row, i, err);
     }
     if (status == K3_OK && row.is_decode)
-        status = measure_memory(b, &b->memory[row.runs], err);
+        status = k3_memory_meter_read(b->meter, &b->memory[row.runs], err);
+    if (status == K3_OK)
+        status = check_one_machine(b, err);
     app_progress_end();
     if (status != K3_OK)
         return status;
@@ -145,30 +187,15 @@ static k3_status add_row(bench *b, bench_row row, k3_error *err)
     row.macs = row.is_decode ? bench_decode_macs(info, context) : bench_prefill_macs(info, (double)row.n);
     if (b->options->stats)
         print_operations(b, &row);
-    row.stats = k3_engine_stats_json(b->engine, 1);
-    if (!row.stats) {
-        err->status = K3_E_NOMEM;
-        snprintf(err->text, sizeof err->text, "bench: out of memory");
+    app_json stats;
+    row.stats = take_stats(b, &stats, err);
+    if (!row.stats)
         return K3_E_NOMEM;
-    }
-    size_t wrong;
-    app_json stats = app_json_whole(row.stats, strlen(row.stats), &wrong);
     double busy = bench_number(stats, "disk_busy_seconds"), bytes = bench_number(stats, "disk_bytes");
     row.disk_bytes = bytes / (double)row.runs;
     row.disk_rate = busy > 0 ? bytes / busy : 0;
     b->report.rows[b->report.n_rows++] = row;
     return K3_OK;
-}
-
-/* Figures of which some are a device's and some the CPU's say nothing. */
-static k3_status check_one_machine(const bench *b, k3_error *err)
-{
-    const char *notice = b->report.info->notice;
-    if (!notice)
-        return K3_OK;
-    err->status = K3_E_DEVICE;
-    snprintf(err->text, sizeof err->text, "bench: %s", notice);
-    return K3_E_DEVICE;
 }
 
 /* ---- what to run -------------------------------------------------------------------------------------------------------- */
@@ -206,29 +233,60 @@ static size_t largest(const bench_list *list)
     return n;
 }
 
-/* The time that the prompt of a context would take, by the multiply-adds of the longest prompt so far. */
-static double expected_seconds(const bench *b, size_t context)
+/* Multiply-adds of a prompt's tokens from the first to the n-th. */
+static double macs_to(const bench *b, size_t n)
 {
-    const bench_row *best = NULL;
-    for (size_t i = 0; i < b->report.n_rows; i++)
-        if (!b->report.rows[i].is_decode && (!best || b->report.rows[i].n >= best->n))
-            best = &b->report.rows[i];
-    if (!best || !context)
-        return 0;
-    return best->seconds * ((double)context * bench_prefill_macs(b->report.info, (double)context)) / ((double)best->n * best->macs);
+    return n ? (double)n * bench_prefill_macs(b->report.info, (double)n) : 0;
 }
 
-static k3_status decode_at(bench *b, size_t context, k3_error *err)
+/* A longer stretch tells more than a shorter one, and a later one as much as an earlier one. */
+static void set_pace(bench *b, size_t from, size_t to, double seconds)
 {
-    k3_status status = k3_session_rewind(b->session, 0, err);
-    if (status == K3_OK && context)
-        status = k3_session_append(b->session, b->ids, context, err);
-    if (status == K3_OK && context)
+    if (to - from < b->pace.tokens)
+        return;
+    b->pace.tokens = to - from;
+    b->pace.macs = macs_to(b, to) - macs_to(b, from);
+    b->pace.seconds = seconds;
+}
+
+/* The time that it would take to go on to a context, at the pace so far. */
+static double expected_seconds(const bench *b, size_t context)
+{
+    return b->pace.macs > 0 ? b->pace.seconds * (macs_to(b, context) - macs_to(b, b->reached)) / b->pace.macs : 0;
+}
+
+/* Goes on from the context before, so that no token of a prompt is computed twice. */
+static k3_status go_on_to(bench *b, size_t context, bench_row *row, k3_error *err)
+{
+    size_t from = b->reached;
+    k3_status status = k3_session_rewind(b->session, (int64_t)from, err);
+    if (status != K3_OK || context == from)
+        return status;
+    free(k3_engine_stats_json(b->engine, 1));
+    double started = app_seconds();
+    status = k3_session_append(b->session, b->ids + from, context - from, err);
+    row->prompt_seconds = app_seconds() - started;
+    if (status == K3_OK)
         status = k3_session_mark(b->session, err);
     app_progress_end();
     if (status != K3_OK)
         return status;
-    return add_row(b, (bench_row){.is_decode = 1, .context = context, .n = b->n_new, .runs = (size_t)b->options->n_repeats}, err);
+    if (from)
+        k3_session_unmark(b->session, (int64_t)from);
+    b->reached = context;
+    set_pace(b, from, context, row->prompt_seconds);
+    app_json stats;
+    char *text = take_stats(b, &stats, err);
+    row->prompt_tokens = text ? bench_number(stats, "rows") : 0;
+    free(text);
+    return text ? K3_OK : K3_E_NOMEM;
+}
+
+static k3_status decode_at(bench *b, size_t context, k3_error *err)
+{
+    bench_row row = {.is_decode = 1, .context = context, .n = b->n_new, .runs = (size_t)b->options->n_repeats};
+    k3_status status = go_on_to(b, context, &row, err);
+    return status == K3_OK ? add_row(b, row, err) : status;
 }
 
 /* The first run is the longest prompt and what follows it: a start as a user meets it. */
@@ -249,6 +307,9 @@ static k3_status run_all(bench *b, k3_error *err)
     k3_status status = run_cold(b, err);
     for (size_t i = 0; status == K3_OK && i < b->prompts.size; i++)
         status = add_row(b, (bench_row){.n = b->prompts.n[i], .runs = (size_t)b->options->n_repeats}, err);
+    for (size_t i = 0; status == K3_OK && i < b->report.n_rows; i++)
+        if (!b->report.rows[i].is_decode)
+            set_pace(b, 0, b->report.rows[i].n, b->report.rows[i].seconds);
     for (size_t i = 0; status == K3_OK && i < b->contexts.size; i++) {
         size_t context = b->contexts.n[i];
         double seconds = expected_seconds(b, context);
@@ -261,9 +322,8 @@ static k3_status run_all(bench *b, k3_error *err)
             status = K3_OK;
         }
     }
-    if (status == K3_OK)
-        status = check_one_machine(b, err);
-    app_progress_end();
+    k3_memory_meter_close(b->meter);
+    b->meter = NULL;
     if (status == K3_OK)
         status = k3_engine_ceilings(&b->report.ceilings, b->engine, err);
     for (size_t i = 0; status == K3_OK && i < b->report.n_rows; i++)
@@ -316,6 +376,7 @@ static int measure(bench *b)
     b->report.info = k3_engine_info(b->engine);
     b->report.model = b->options->model;
     keep_what_fits(b, &b->prompts, "prompt", 0);
+    qsort(b->contexts.n, b->contexts.size, sizeof *b->contexts.n, rising_size);
     keep_what_fits(b, &b->contexts, "context", b->n_new);
     size_t prompt = largest(&b->prompts), context = largest(&b->contexts);
     b->n_ids = (prompt > context ? prompt : context) + 1;
@@ -327,8 +388,11 @@ static int measure(bench *b)
     if (status == K3_OK)
         status = k3_sampler_open(&b->sampler, &greedy, &err);
     if (status == K3_OK)
+        status = k3_memory_meter_open(&b->meter, b->engine, &err);
+    if (status == K3_OK)
         status = run_all(b, &err);
     int result = status == K3_OK ? show(b) : app_fail(&err);
+    k3_memory_meter_close(b->meter);
     k3_sampler_close(b->sampler);
     k3_session_close(b->session);
     for (size_t i = 0; i < b->report.n_rows; i++)

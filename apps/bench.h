@@ -19,7 +19,8 @@ typedef struct bench_row {
     double memory_rate; /* of a decode: bytes per second that memory gives right before and after its runs, the median; 0: unknown */
     double disk_bytes;  /* a run on average */
     double disk_rate;   /* bytes per second while something was read; 0: nothing was */
-    char *stats;        /* k3_engine_stats_json of all runs */
+    double prompt_tokens, prompt_seconds; /* of a warm decode: what was computed to get to its context, and how long it took */
+    char *stats;                          /* k3_engine_stats_json of all runs */
 } bench_row;
 
 typedef struct bench_report {

@@ -244,6 +244,8 @@ static void put_row(app_buffer *out, const bench_report *r, const bench_row *row
         put(out, "bytes_per_s", rate * row->bytes);
         put(out, "memory_bytes_per_s", row->memory_rate);
         put(out, "memory_share", bench_memory_share(row));
+        put(out, "prompt_tokens", row->prompt_tokens);
+        put(out, "prompt_seconds", row->prompt_seconds);
     }
     say(out, ", \"disk_bytes\": %.0f", row->disk_bytes);
     put(out, "disk_bytes_per_s", row->disk_rate);

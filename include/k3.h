@@ -72,6 +72,7 @@ typedef struct k3_info {
     const char *products;                 /* what most products are made in: "int8", "bf16" or "f32"; NULL: a device computes */
     const char *plan;                     /* one line: backend, kernels, trunk type, threads, memory; why there is no GPU */
     const char *notice;       /* one line: what is not as planned: a device failed in use, conversations outgrew the plan; NULL: all is */
+    int n_failures;           /* how many times a device failed in use, so that it was opened again or the CPU went on */
     const char *drive_notice; /* one line: a drive delivers much less than when its reading began; NULL: none does */
 } k3_info;
 
@@ -104,6 +105,13 @@ typedef struct k3_ceilings {
 } k3_ceilings;
 /* Measured now, in a second or two; a drive once, or as k3_config.disk_rate states it. */
 k3_status k3_engine_ceilings(k3_ceilings *out, k3_engine *engine, k3_error *err);
+/* Measures memory alone, again and again. What is read of the host's, a gigabyte or a quarter of what is free, is there from the first
+ * reading until the meter closes, which is before the engine does. */
+typedef struct k3_memory_meter k3_memory_meter;
+k3_status k3_memory_meter_open(k3_memory_meter **out, k3_engine *engine, k3_error *err);
+/* memory_bytes_per_s (0: no room to measure it) as it is now, in a quarter of a second. An error only where a device fails. */
+k3_status k3_memory_meter_read(k3_memory_meter *meter, double *bytes_per_s, k3_error *err);
+void k3_memory_meter_close(k3_memory_meter *meter);
 
 /* ---- text --------------------------------------------------------------------------------------------- */
 

@@ -228,8 +228,13 @@ k3_status k3_metal_open(k3_backend **out, const char *device, const k3_backend_c
 /* One line a device: number, name, kind, memory. malloc'd. */
 k3_status k3_metal_list(char **text, k3_error *err);
 
-/* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now. */
+/* Bytes per second this machine reads from memory with `threads` threads (0: all), measured now; 0: there is no room to measure it. */
 double k3_cpu_memory_rate(int threads);
+/* The same again and again, out of one block that is there until the meter closes. NULL: there is no room. */
+typedef struct k3_cpu_meter k3_cpu_meter;
+k3_cpu_meter *k3_cpu_meter_open(int threads);
+double k3_cpu_meter_read(k3_cpu_meter *meter);
+void k3_cpu_meter_close(k3_cpu_meter *meter); /* NULL too */
 
 /* Multiply-adds per second this machine makes with `threads` threads (0: all), measured now by instructions for the type; 0: it has none.
  */

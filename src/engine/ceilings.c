@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <time.h>
 
 static double seconds(void)
@@ -58,6 +59,43 @@ double k3_engine_disk_rate(k3_engine *engine)
         seconds = fmax(seconds, (double)engine->watched[d].bytes / drives->rates[d]);
     }
     return drives->n == 1 ? drives->rates[0] : seconds > 0 ? bytes / seconds : 0;
+}
+
+struct k3_memory_meter {
+    k3_engine *engine;
+    k3_cpu_meter *host; /* NULL: not read so far, or a device computes */
+};
+
+k3_status k3_memory_meter_open(k3_memory_meter **out, k3_engine *engine, k3_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return k3_fail(err, K3_E_NOMEM, "memory meter: out of memory");
+    (*out)->engine = engine;
+    return K3_OK;
+}
+
+k3_status k3_memory_meter_read(k3_memory_meter *meter, double *bytes_per_s, k3_error *err)
+{
+    *bytes_per_s = 0;
+    K3_TRY(k3_machine_ready(meter->engine, err));
+    if (meter->engine->be->is_device) {
+        *bytes_per_s = k3_machine_memory_rate(meter->engine);
+        return K3_OK;
+    }
+    if (!meter->host)
+        meter->host = k3_cpu_meter_open(meter->engine->config.threads);
+    if (meter->host)
+        *bytes_per_s = k3_cpu_meter_read(meter->host);
+    return K3_OK;
+}
+
+void k3_memory_meter_close(k3_memory_meter *meter)
+{
+    if (!meter)
+        return;
+    k3_cpu_meter_close(meter->host);
+    free(meter);
 }
 
 k3_status k3_engine_ceilings(k3_ceilings *out, k3_engine *engine, k3_error *err)

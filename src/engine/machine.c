@@ -280,10 +280,11 @@ k3_status k3_machine_ready(k3_engine *engine, k3_error *err)
     return engine->be ? K3_OK : open_on(engine, "cpu", NULL, err);
 }
 
-static void tell(k3_engine *engine, const char *why, const char *what)
+static void tell_failure(k3_engine *engine, const char *why, const char *what)
 {
     snprintf(engine->notice, sizeof engine->notice, "%s; %s", why, what);
     engine->info.notice = engine->notice;
+    engine->info.n_failures++;
 }
 
 static k3_status replace(k3_engine *engine, const char *why, k3_error *err)
@@ -296,14 +297,14 @@ static k3_status replace(k3_engine *engine, const char *why, k3_error *err)
         engine->n_trusted = 0;
         k3_status status = open_on(engine, engine->config.backend, engine->config.expert_devices, err);
         if (status == K3_OK)
-            tell(engine, why, "opened again, and what was lost is computed again");
+            tell_failure(engine, why, "opened again, and what was lost is computed again");
         if (status == K3_OK || status == K3_E_CANCELLED)
             return status;
     }
     k3_status status = open_on(engine, "cpu", NULL, err);
     if (status != K3_OK)
         return k3_fail_within(err, status, "%s; the CPU cannot go on: ", why);
-    tell(engine, why, "the CPU goes on");
+    tell_failure(engine, why, "the CPU goes on");
     return K3_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "support/leaks.h"
 #include "support/tiny_checkpoint.h"
 
 #define MINI "models/k3-mini"
@@ -119,6 +120,19 @@ static void the_first_run_stands_apart(const k3_json *rows)
         assert_int_equal(is_true(row, "is_cold"), n == 0);
 }
 
+/* Contexts come in rising order, and no token of a prompt is computed twice to get to them. */
+static void contexts_are_reached_one_from_another(const k3_json *decode)
+{
+    static const double contexts[] = {64, 0, 100, 150}, tokens[] = {0, 0, 100, 50};
+    int i = 0;
+    for (const k3_json *row = decode->first; row; row = row->next, i++) {
+        assert_float_equal(number(row, "context"), contexts[i], 0);
+        assert_int_equal(is_null(row, "prompt_seconds"), tokens[i] <= 0);
+        if (tokens[i] > 0)
+            assert_float_equal(number(row, "prompt_tokens"), tokens[i], 0);
+    }
+}
+
 static void the_plot_is_whole(const char *path)
 {
     char folder[600], *name = strrchr(strcpy(folder, path), '/');
@@ -143,7 +157,7 @@ static void the_plot_is_whole(const char *path)
     int dots = 0;
     for (const char *at = svg; (at = strstr(at, "<circle class=\"d\"")); at++)
         dots++;
-    assert_int_equal(dots, 2 + 2 + 1); /* one a warm row, and the legend's */
+    assert_int_equal(dots, 2 + 3 + 1); /* one a warm row, and the legend's */
     free(svg);
 }
 
@@ -156,14 +170,14 @@ static void rows_ceilings_and_the_plot_agree(void **state)
     snprintf(svg, sizeof svg, "%s/plot.svg", folder);
     assert_non_null(real);
     assert_int_equal(symlink(real, model), 0);
-    process_result r = RUN("bench", model, "--backend", "cpu", "--json", "--svg", svg, "--prompt", "8,64", "--context", "0,100,32768", "-n",
-                           "4", "--repeats", "3");
+    process_result r = RUN("bench", model, "--backend", "cpu", "--json", "--svg", svg, "--prompt", "8,64", "--context", "150,0,100,32768",
+                           "-n", "4", "--repeats", "3");
     if (r.status)
         fail_msg("status %d: %s", r.status, r.err);
     const k3_json *bench = parsed(r.out), *prefill = k3_json_get(bench, "prefill"), *decode = k3_json_get(bench, "decode");
     counts_are_the_models(bench);
     assert_int_equal(prefill->n_children, 3);
-    assert_int_equal(decode->n_children, 3);
+    assert_int_equal(decode->n_children, 4);
     the_first_run_stands_apart(prefill);
     the_first_run_stands_apart(decode);
     assert_true(number(prefill->first, "disk_bytes") > 1e6 && number(prefill->first, "disk_share") > 0);
@@ -178,6 +192,7 @@ static void rows_ceilings_and_the_plot_agree(void **state)
     }
     const k3_json *left = k3_json_get(bench, "left_out")->first;
     assert_true(left && !left->next && number(left, "tokens") == 32768 && strstr(k3_json_get(left, "why")->text, "16384"));
+    contexts_are_reached_one_from_another(decode);
     the_plot_is_whole(svg);
     k3_json_free(bench);
     process_free(&r);
@@ -224,6 +239,25 @@ static void text_names_the_path_and_what_each_row_read(void **state)
     process_free(&r);
 }
 
+/* A conversation that outgrows the plan for memory, which has room for 16384 tokens, is no reason to throw figures away. The notice comes
+ * when the bench ends. */
+static void a_context_beyond_the_plan_is_measured(void **state)
+{
+    (void)state;
+    if (is_sanitized()) /* 9000 tokens take long */
+        skip();
+    process_result r =
+        RUN("bench", "tests/golden/tiny", "--backend", "cpu", "--json", "--prompt", "8", "--context", "9000", "-n", "2", "--repeats", "1");
+    if (r.status)
+        fail_msg("status %d: %s", r.status, r.err);
+    assert_non_null(strstr(r.err, "k3: conversations hold "));
+    const k3_json *bench = parsed(r.out), *decode = k3_json_get(bench, "decode");
+    assert_int_equal(decode->n_children, 2);
+    assert_float_equal(number(decode->first->next, "prompt_tokens"), 9000, 0);
+    k3_json_free(bench);
+    process_free(&r);
+}
+
 static void refused(const char *option, const char *value, const char *found)
 {
     char wanted[128];
@@ -255,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_ceilings_and_the_plot_agree),
         cmocka_unit_test(text_names_the_path_and_what_each_row_read),
+        cmocka_unit_test(a_context_beyond_the_plan_is_measured),
         cmocka_unit_test(lists_that_are_none_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,22 @@ static void h12_h26_a_lost_device_changes_no_token(void **state)
     refuses(RUN(ASK, "--backend", "vulkan:0"), "device lost", "vulkan:");
 }
 
+/* A bench ends where the device is lost: what follows would be figures of another. */
+static void a_lost_device_ends_a_bench(void **state)
+{
+    (void)state;
+    char faults[64];
+    need_device();
+    answers(RUN(ASK, "--backend", "vulkan:0"), "vulkan:", "in device memory");
+    snprintf(faults, sizeof faults, "lost_submit=%ld", reported("submits") - 1);
+    set_faults(faults);
+    process_result r = RUN("bench", TINY, "--backend", "vulkan:0", "--exact", "--prompt", "8", "--context", "0", "--repeats", "1");
+    assert_true(r.status == 1 && !r.n_out);
+    contains(r.err, "k3: bench: a device failed in use: ");
+    contains(r.err, "device lost");
+    process_free(&r);
+}
+
 static void h03_too_little_memory_is_one_line(void **state)
 {
     (void)state;
@@ -299,6 +315,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(h08_h27_devices_are_taken_by_preference_number_or_name, reset),
         cmocka_unit_test_teardown(h11_the_statistics_say_who_computed, reset),
         cmocka_unit_test_teardown(h12_h26_a_lost_device_changes_no_token, reset),
+        cmocka_unit_test_teardown(a_lost_device_ends_a_bench, reset),
         cmocka_unit_test_teardown(a_second_device_takes_experts, reset),
         cmocka_unit_test_teardown(h23_compiled_kernels_are_kept_where_one_says, reset),
         cmocka_unit_test_teardown(everything_goes_back_on_every_exit, reset),

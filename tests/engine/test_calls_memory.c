@@ -162,6 +162,7 @@ static void F09_conversations_that_outgrow_the_plan_are_said(void **state)
              (double)engine->budget.sessions * 1e-9);
     assert_non_null(k3_engine_info(engine)->notice);
     assert_non_null(strstr(k3_engine_info(engine)->notice, words));
+    assert_int_equal(k3_engine_info(engine)->n_failures, 0);
     while (n)
         k3_session_close(sessions[--n]);
     k3_engine_close(engine);
@@ -332,6 +333,29 @@ static void F22_huge_pages_are_never_wanted_of_files(void **state)
     tiny_remove_folder(aligned);
 }
 
+/* ---- how fast it is ---------------------------------------------------------------------------------------------------------- */
+
+/* A meter makes its memory when it is read first, and once: on this machine a quarter of 256 MiB. */
+static void a_meter_reads_the_same_memory_each_time(void **state)
+{
+    (void)state;
+    k3_error err;
+    k3_memory_meter *meter;
+    double rate = 0;
+    calls.machine = machine;
+    mock_memory(machine, 256 * MiB, 0, 0, 0, 0);
+    k3_engine *engine = open_with(&plain);
+    run_must(k3_memory_meter_open(&meter, engine, &err), &err);
+    long before = calls.n_hints;
+    for (int i = 0; i < 3; i++) {
+        run_must(k3_memory_meter_read(meter, &rate, &err), &err);
+        assert_true(rate > 1e7 && rate < 1e13);
+        assert_int_equal(calls.n_hints, before + 1);
+    }
+    k3_memory_meter_close(meter);
+    k3_engine_close(engine);
+}
+
 /* ---- set-up ---------------------------------------------------------------------------------------------------------------- */
 
 static int make_machine(void **state)
@@ -376,6 +400,7 @@ int main(void)
         TEST(F15_trunk_and_experts_are_locked_when_asked),
         TEST(F15_a_small_limit_is_told_and_borne),
         TEST(F22_huge_pages_are_never_wanted_of_files),
+        TEST(a_meter_reads_the_same_memory_each_time),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -206,6 +206,7 @@ static void the_device_is_lost_anywhere(k3_config config, int n_slots, int step)
     run_must(play(&got, engine, &err), &err);
     check_script(&got, &want);
     assert_null(k3_engine_info(engine)->notice);
+    assert_int_equal(k3_engine_info(engine)->n_failures, 0);
     long last = posing.n_waits;
     k3_engine_close(engine);
     for (long n = first; n <= last; n += step)
@@ -220,6 +221,7 @@ static void the_device_is_lost_anywhere(k3_config config, int n_slots, int step)
             check_script(&got, &want);
             assert_true(posing.n_losses == 1 || kind == 2);
             assert_int_equal(posing.n_open, posing.n_losses == 1 && kind != 1);
+            assert_in_range(k3_engine_info(engine)->n_failures, 1, posing.n_losses);
             const char *notice = k3_engine_info(engine)->notice;
             contains(notice, "posing: the device is lost");
             contains(notice, posing.n_open ? "opened again" : "the CPU goes on");
