@@ -2,6 +2,9 @@
 #ifndef K3_APPS_BENCH_H
 #define K3_APPS_BENCH_H
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "buffer.h"
 #include "json.h"
 #include "k3.h"
@@ -56,6 +59,17 @@ typedef struct bench_scaled_text {
     char text[32];
 } bench_scaled_text;
 bench_scaled_text bench_scaled(double x, const char *unit);
+
+/* Adds at most 511 bytes. */
+__attribute__((format(printf, 2, 3))) static inline void say(app_buffer *out, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    app_buffer_text(out, line);
+}
 
 void bench_text(app_buffer *out, const bench_report *report);
 void bench_json(app_buffer *out, const bench_report *report);

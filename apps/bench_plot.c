@@ -1,6 +1,5 @@
 /* The figures of `k3 bench` as a plot: decode over the context, prefill over the rows of a prompt, and what bounds them. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,16 +32,6 @@ typedef struct panel {
     bench_row rows[BENCH_MAX_ROWS]; /* by rising x */
     size_t n;
 } panel;
-
-__attribute__((format(printf, 2, 3))) static void say(app_buffer *out, const char *format, ...)
-{
-    char line[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    app_buffer_text(out, line);
-}
 
 /* Text of XML, which has no controls, from any bytes. */
 static void put_escaped(app_buffer *out, const char *text, size_t n)

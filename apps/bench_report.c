@@ -1,20 +1,9 @@
 /* The figures of `k3 bench` as text and as JSON. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
-
-__attribute__((format(printf, 2, 3))) static void say(app_buffer *out, const char *format, ...)
-{
-    char line[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    app_buffer_text(out, line);
-}
 
 double bench_number(app_json object, const char *name)
 {

@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include "base/hash.h"
 #include "base/utf8.h"
 
 #include <locale.h>
@@ -259,21 +260,6 @@ static k3_status parse_word(parser *p, k3_json *node)
     return fail_unexpected(p, "a JSON value");
 }
 
-static uint64_t hash_bytes(const char *s, size_t n, uint64_t seed)
-{
-    uint64_t h = seed ^ n * 0x9e3779b97f4a7c15u;
-    while (n > 0) {
-        uint64_t w = 0;
-        size_t k = n < 8 ? n : 8;
-        memcpy(&w, s, k);
-        h = (h ^ w) * 0xd6e8feb86659fd93u;
-        h ^= h >> 32;
-        s += k;
-        n -= k;
-    }
-    return h * 0xd6e8feb86659fd93u >> 20;
-}
-
 static int same_key(const k3_json *a, const k3_json *b)
 {
     return a->key_bytes == b->key_bytes && memcmp(a->key, b->key, a->key_bytes) == 0;
@@ -308,7 +294,7 @@ static k3_status check_unique(const parser *p, const k3_json *object)
         return k3_fail(p->err, K3_E_NOMEM, "no memory to check %zu keys", object->n_children);
     const k3_json *repeated = NULL;
     for (const k3_json *m = object->first; m && !repeated; m = m->next) {
-        size_t i = hash_bytes(m->key, m->key_bytes, (uint64_t)(uintptr_t)table) & (size - 1);
+        size_t i = k3_hash_name(m->key, m->key_bytes, table) & (size - 1);
         while (table[i] && !same_key(table[i], m))
             i = (i + 1) & (size - 1);
         if (table[i])

@@ -2,15 +2,10 @@
 
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "ckpt/parts.h"
 
 enum { SAMPLE_BYTES = 4096, LENGTH_BYTES = 8 };
-
-static void mix(uint64_t *hash, const unsigned char *bytes, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        *hash = (*hash ^ bytes[i]) * 0x100000001b3u;
-}
 
 static k3_status read_file(k3_spelled *out, const k3_ckpt *ckpt, int i, k3_error *err)
 {
@@ -20,7 +15,7 @@ static k3_status read_file(k3_spelled *out, const k3_ckpt *ckpt, int i, k3_error
         return k3_fail(err, K3_E_NOMEM, "%s: no memory for a header of %llu bytes", ckpt->paths[i], (unsigned long long)n);
     k3_status status = k3_st_pread(ckpt->fds[i], header, n, LENGTH_BYTES, ckpt->paths[i], err);
     if (status == K3_OK) {
-        mix(&out->hash, (const unsigned char *)header, n);
+        out->hash = k3_hash_on(out->hash, header, n);
         status = k3_st_parse(&out->files[i], header, n, ckpt->files[i].file_bytes, i, ckpt->paths[i], err);
     }
     free(header);
@@ -35,7 +30,7 @@ static k3_status sample(k3_spelled *out, const k3_ckpt *ckpt, const k3_tensor_in
     unsigned char bytes[SAMPLE_BYTES];
     uint64_t n = t->bytes < sizeof bytes ? t->bytes : sizeof bytes;
     K3_TRY(k3_ckpt_read(ckpt, bytes, t, (t->bytes - n) / 2, n, err));
-    mix(&out->hash, bytes, n);
+    out->hash = k3_hash_on(out->hash, bytes, n);
     return K3_OK;
 }
 
@@ -52,7 +47,7 @@ static k3_status read_all(k3_spelled *out, const k3_ckpt *ckpt, k3_error *err)
 
 k3_status k3_spelled_open(k3_spelled *out, const k3_ckpt *ckpt, k3_error *err)
 {
-    *out = (k3_spelled){.n = k3_ckpt_n_shards(ckpt), .hash = 0xcbf29ce484222325u};
+    *out = (k3_spelled){.n = k3_ckpt_n_shards(ckpt), .hash = K3_HASH_NOTHING};
     out->files = calloc((size_t)out->n, sizeof *out->files);
     k3_status status = out->files ? read_all(out, ckpt, err) : k3_fail(err, K3_E_NOMEM, "no memory for the headers of %d files", out->n);
     if (status != K3_OK)

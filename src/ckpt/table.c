@@ -1,27 +1,13 @@
 #include "ckpt/table.h"
 
+#include "base/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-/* The seed is an address, so that a hostile file cannot aim its names at one slot. */
-static size_t slot_of(const k3_table *table, const char *name, size_t n)
-{
-    uint64_t h = (uint64_t)(uintptr_t)table->slots ^ n;
-    while (n > 0) {
-        uint64_t word = 0;
-        size_t k = n < 8 ? n : 8;
-        memcpy(&word, name, k);
-        h = (h ^ word) * 0x9fb21c651e98df25u;
-        h ^= h >> 35;
-        name += k;
-        n -= k;
-    }
-    return (size_t)(h * 0x9fb21c651e98df25u >> 16) & (table->n_slots - 1);
-}
-
 static k3_st_tensor **probe(const k3_table *table, const char *name, size_t n)
 {
-    size_t i = slot_of(table, name, n);
+    size_t i = k3_hash_name(name, n, table->slots) & (table->n_slots - 1);
     while (table->slots[i] && (strlen(table->slots[i]->info.name) != n || memcmp(table->slots[i]->info.name, name, n) != 0))
         i = (i + 1) & (table->n_slots - 1);
     return &table->slots[i];

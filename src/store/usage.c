@@ -1,5 +1,6 @@
 #include "store/usage.h"
 
+#include "base/hash.h"
 #include "base/os.h"
 
 #include <errno.h>
@@ -20,15 +21,6 @@ typedef struct k3_usage_header {
 
 /* What is remembered weighs as much as so many visits at most: habits may change. */
 enum { WEIGHT = 1 << 14 };
-
-static uint64_t checksum(const void *data, size_t n)
-{
-    const unsigned char *bytes = data;
-    uint64_t sum = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        sum = (sum ^ bytes[i]) * 0x100000001b3u;
-    return sum;
-}
 
 static size_t file_bytes(const k3_usage *of)
 {
@@ -54,7 +46,7 @@ static char *image_of(const k3_policy *p, const k3_usage *of)
     uint32_t *visits = (uint32_t *)(void *)(image + at), *uses = visits + of->n_layers;
     for (int i = 0; i < of->n_layers * of->n_experts; i++)
         k3_policy_counts(p, i, &uses[i], &visits[i / of->n_experts]);
-    uint64_t sum = checksum(image, n - sizeof sum);
+    uint64_t sum = k3_hash_on(K3_HASH_NOTHING, image, n - sizeof sum);
     memcpy(image + n - sizeof sum, &sum, sizeof sum);
     return image;
 }
@@ -118,7 +110,7 @@ static k3_status check(const char *image, size_t n, const k3_usage *of, const ch
     if (n != file_bytes(of))
         return k3_fail(err, K3_E_FORMAT, "%s: %zu bytes found, %zu wanted; the file is cut or damaged", path, n, file_bytes(of));
     memcpy(&sum, image + n - sizeof sum, sizeof sum);
-    if (sum != checksum(image, n - sizeof sum))
+    if (sum != k3_hash_on(K3_HASH_NOTHING, image, n - sizeof sum))
         return k3_fail(err, K3_E_FORMAT, "%s: the checksum does not fit; the file is damaged", path);
     return K3_OK;
 }

@@ -75,6 +75,16 @@ static inline size_t k3_round64(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+/* What both recurrences get. Item i of their loops is head i % H of run i / H. */
+typedef struct k3_kda_args {
+    const k3_cpu *cpu;
+    float *o;
+    const float *q, *k, *v, *decay, *beta;
+    const k3_run *runs;
+    int H, D;
+} k3_kda_args;
+k3_kda_head k3_kda_head_of(const k3_kda_args *a, int64_t item);
+
 /* The ops, one file each. */
 void k3_cpu_embed(k3_backend *be, k3_ref y, const k3_mat *table, k3_ref ids, int T);
 void k3_cpu_attnres_mix(k3_backend *be, k3_ref y, const k3_ref *src, int n_src, k3_ref s, int T, int C, float eps);

@@ -98,33 +98,16 @@ void k3_kda_chunk_scalar(const k3_kda_head *h, double *scratch)
 }
 
 typedef struct kda_chunk_args {
-    const k3_cpu *cpu;
-    float *o;
-    const float *q, *k, *v, *g, *beta;
-    const k3_run *runs;
-    int H, D;
+    k3_kda_args of;
     double *scratch;
 } kda_chunk_args;
 
-/* Item i is head i % H of run i / H. */
 static void kda_chunk_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const kda_chunk_args *a = arg;
     for (int64_t i = first; i < last; i++) {
-        const k3_run *run = &a->runs[i / a->H];
-        int64_t h = i % a->H, stride = (int64_t)a->H * a->D, at = run->row * stride + h * a->D;
-        k3_kda_head head = {a->o + at,
-                            a->q + at,
-                            a->k + at,
-                            a->v + at,
-                            a->g + at,
-                            a->beta + (int64_t)run->row * a->H + h,
-                            (float *)k3_host(run->state) + h * a->D * a->D,
-                            run->n,
-                            a->D,
-                            stride,
-                            a->H};
-        a->cpu->k.kda_chunk(&head, a->scratch + (size_t)thread * k3_kda_chunk_scratch(a->D));
+        k3_kda_head head = k3_kda_head_of(&a->of, i);
+        a->of.cpu->k.kda_chunk(&head, a->scratch + (size_t)thread * k3_kda_chunk_scratch(head.D));
     }
 }
 
@@ -136,7 +119,7 @@ void k3_cpu_kda_chunk(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3
     double *scratch = k3_cpu_scratch(cpu, (size_t)cpu->n_threads * k3_kda_chunk_scratch(D) * sizeof *scratch);
     if (!scratch)
         return;
-    kda_chunk_args a = {cpu, k3_host(o), k3_host(q), k3_host(k), k3_host(v), k3_host(g), k3_host(beta), runs, H, D, scratch};
+    kda_chunk_args a = {{cpu, k3_host(o), k3_host(q), k3_host(k), k3_host(v), k3_host(g), k3_host(beta), runs, H, D}, scratch};
     k3_pool_run(cpu->pool, kda_chunk_task, &a, (int64_t)n_runs * H, 1);
     k3_cpu_end(cpu, K3_OP_KDA_CHUNK, t0, 0);
 }

@@ -34,33 +34,30 @@ void k3_kda_recur_scalar(const k3_kda_head *h)
     }
 }
 
-typedef struct kda_recur_args {
-    const k3_cpu *cpu;
-    float *o;
-    const float *q, *k, *v, *alpha, *beta;
-    const k3_run *runs;
-    int H, D;
-} kda_recur_args;
+k3_kda_head k3_kda_head_of(const k3_kda_args *a, int64_t item)
+{
+    const k3_run *run = &a->runs[item / a->H];
+    int64_t h = item % a->H, stride = (int64_t)a->H * a->D, at = run->row * stride + h * a->D;
+    return (k3_kda_head){a->o + at,
+                         a->q + at,
+                         a->k + at,
+                         a->v + at,
+                         a->decay + at,
+                         a->beta + (int64_t)run->row * a->H + h,
+                         (float *)k3_host(run->state) + h * a->D * a->D,
+                         run->n,
+                         a->D,
+                         stride,
+                         a->H};
+}
 
-/* Item i is head i % H of run i / H: its state stays in cache for all rows of the run. */
+/* An item's state stays in cache for all rows of the run. */
 static void kda_recur_task(void *arg, int64_t first, int64_t last, int thread)
 {
     (void)thread;
-    const kda_recur_args *a = arg;
+    const k3_kda_args *a = arg;
     for (int64_t i = first; i < last; i++) {
-        const k3_run *run = &a->runs[i / a->H];
-        int64_t h = i % a->H, stride = (int64_t)a->H * a->D, at = run->row * stride + h * a->D;
-        k3_kda_head head = {a->o + at,
-                            a->q + at,
-                            a->k + at,
-                            a->v + at,
-                            a->alpha + at,
-                            a->beta + (int64_t)run->row * a->H + h,
-                            (float *)k3_host(run->state) + h * a->D * a->D,
-                            run->n,
-                            a->D,
-                            stride,
-                            a->H};
+        k3_kda_head head = k3_kda_head_of(a, i);
         a->cpu->k.kda_recur(&head);
     }
 }
@@ -70,7 +67,7 @@ void k3_cpu_kda_recur(k3_backend *be, k3_ref o, k3_ref q, k3_ref k, k3_ref v, k3
 {
     k3_cpu *cpu = k3_cpu_of(be);
     uint64_t t0 = k3_cpu_begin();
-    kda_recur_args a = {cpu, k3_host(o), k3_host(q), k3_host(k), k3_host(v), k3_host(alpha), k3_host(beta), runs, H, D};
+    k3_kda_args a = {cpu, k3_host(o), k3_host(q), k3_host(k), k3_host(v), k3_host(alpha), k3_host(beta), runs, H, D};
     k3_pool_run(cpu->pool, kda_recur_task, &a, (int64_t)n_runs * H, k3_cpu_grain((int64_t)D * D));
     k3_cpu_end(cpu, K3_OP_KDA_RECUR, t0, 0);
 }

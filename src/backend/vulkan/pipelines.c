@@ -2,6 +2,7 @@
 #include "backend/vulkan/spirv.h" /* made at build time */
 #include "backend/vulkan/vulkan.h"
 
+#include "base/hash.h"
 #include "base/os.h"
 
 #include <stdio.h>
@@ -21,14 +22,6 @@ typedef struct k3_vk_cache_header {
 
 enum { MAX_CACHE_BYTES = 256 << 20 };
 
-static uint64_t hash_bytes(const unsigned char *data, uint64_t n)
-{
-    uint64_t h = 14695981039346656037u;
-    for (uint64_t i = 0; i < n; i++)
-        h = (h ^ data[i]) * 1099511628211u;
-    return h;
-}
-
 static k3_vk_cache_header header_for(const k3_vk *vk, const void *data, uint64_t bytes)
 {
     const VkPhysicalDeviceProperties *p = &vk->properties;
@@ -38,7 +31,7 @@ static k3_vk_cache_header header_for(const k3_vk *vk, const void *data, uint64_t
                             .driver = p->driverVersion,
                             .version = 1,
                             .bytes = bytes,
-                            .hash = hash_bytes(data, bytes)};
+                            .hash = k3_hash_on(K3_HASH_NOTHING, data, bytes)};
     memcpy(h.uuid, p->pipelineCacheUUID, sizeof h.uuid);
     return h;
 }
