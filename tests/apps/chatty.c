@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/byte_vocab.h"
 #include "support/tiny_checkpoint.h"
 
 /* Rows 0..255 keep their numbers; the rows of the special slots repeat them or are zero. */
@@ -25,12 +26,8 @@ static void widen(tiny_checkpoint *tiny, const char *name, int only_letters)
 
 static void put_tokenizer(const char *folder)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char text[256 * 10];
-    size_t n = 0;
-    for (int b = 0; b < 256; b++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%c%c== %d\n", digits[b >> 2], digits[(b & 3) << 4], b);
-    tiny_put_file(folder, "tiktoken.model", text, n);
+    char text[BYTE_VOCAB_TEXT];
+    tiny_put_file(folder, "tiktoken.model", text, byte_vocab(text));
 }
 
 char *chatty_folder(void)
@@ -42,9 +39,7 @@ char *chatty_folder(void)
     tiny_replace(&tiny->config, "\"bos_token_id\": 253", "\"bos_token_id\": 256");
     tiny_replace(&tiny->config, "\"eos_token_id\": 255", "\"eos_token_id\": 258");
     tiny_replace(&tiny->config, "\"pad_token_id\": 254", "\"pad_token_id\": 511");
-    char *folder = tiny_folder();
-    tiny_write(tiny, folder);
+    char *folder = tiny_settle(tiny);
     put_tokenizer(folder);
-    tiny_free(tiny);
     return folder;
 }

@@ -144,11 +144,9 @@ static void F12_a_limit_of_addresses_is_planned_with(void **state)
 static void F13_an_answer_ends_with_the_context(void **state)
 {
     (void)state;
-    char *folder = tiny_folder();
     tiny_checkpoint *tiny = tiny_new(1);
     tiny_replace(&tiny->config, "\"max_position_embeddings\": 1048576", "\"max_position_embeddings\": 16");
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
+    char *folder = tiny_settle(tiny);
     process_result r =
         RUN("run", folder, "--backend", "cpu", "--temp", "0", "--ids", "1,2,3", "--print-ids", "-n", "100", "--stats", "--disk-rate", "1G");
     int n_ids = 1;

@@ -35,18 +35,14 @@ void check_refusal(const char *folder, k3_status status, const char *const *need
 
 void assert_tiny_opens(tiny_checkpoint *tiny)
 {
-    char *folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
+    char *folder = tiny_settle(tiny);
     assert_opens(folder);
     tiny_remove_folder(folder);
 }
 
 void check_tiny_refusal(tiny_checkpoint *tiny, k3_status status, const char *const *needles)
 {
-    char *folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
+    char *folder = tiny_settle(tiny);
     check_refusal(folder, status, needles);
     tiny_remove_folder(folder);
 }

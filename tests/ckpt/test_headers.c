@@ -21,10 +21,7 @@
 /* A written tiny checkpoint of three shards, to be damaged. */
 static char *written(void)
 {
-    tiny_checkpoint *tiny = tiny_new(3);
-    char *folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
+    char *folder = tiny_settle(tiny_new(3));
     return folder;
 }
 

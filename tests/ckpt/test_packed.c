@@ -45,9 +45,7 @@ static void codes_are_known_by_type_and_metadata(void **state)
     for (int is_int4 = 0; is_int4 < 2; is_int4++) {
         tiny_checkpoint *tiny = is_int4 ? packed(TAG4, Q, "U8", COLS / 2, COLS / 64) : packed(TAG8, Q, "I8", COLS, 1);
         tiny_add(tiny, 0, "k3_padding.00001.000007", "U8", 1, (int64_t[]){32})->in_index = 0;
-        char *folder = tiny_folder();
-        tiny_write(tiny, folder);
-        tiny_free(tiny);
+        char *folder = tiny_settle(tiny);
         k3_ckpt *ckpt = open_folder(folder);
         const k3_tensor_info *q = k3_ckpt_role(ckpt, K3_R_KDA_Q, 1, 0), *s = k3_ckpt_scale(ckpt, K3_R_KDA_Q, 1);
         assert_int_equal(q->dtype, is_int4 ? K3_DT_INT4_G64 : K3_DT_INT8);

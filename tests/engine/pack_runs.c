@@ -84,9 +84,7 @@ int pack_set_up(void **state)
     (void)state;
     tiny_checkpoint *tiny = tiny_new(14);
     pack_base = tiny_folder();
-    pack_tiny = tiny_folder();
-    tiny_write(tiny, pack_tiny);
-    tiny_free(tiny);
+    pack_tiny = tiny_settle(tiny);
     return 0;
 }
 

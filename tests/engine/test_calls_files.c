@@ -14,7 +14,6 @@
 
 enum { PATH = 512, TURN_PROMPT = 6 };
 
-static const char *folder;
 static char *out; /* where files are written */
 static const k3_config plain = {.backend = "cpu", .trunk = "int8", .threads = 1};
 
@@ -63,7 +62,7 @@ static void G08_a_session_that_cannot_be_saved_leaves_the_old_file(void **state)
     (void)state;
     k3_error err;
     k3_engine *engine;
-    run_must(k3_engine_open(&engine, folder, &plain, &err), &err);
+    run_must(k3_engine_open(&engine, tiny_model, &plain, &err), &err);
     k3_session *session = session_of(engine, 9);
     const char *path = in_out("talk.k3s"), *part = in_out("talk.k3s.part");
     run_must(k3_session_save(session, path, &err), &err);
@@ -111,7 +110,7 @@ static void G08_a_full_file_system_leaves_the_old_session(void **state)
         print_message("SKIP: a file system of its own cannot be mounted here\n");
         skip();
     }
-    run_must(k3_engine_open(&engine, folder, &plain, &err), &err);
+    run_must(k3_engine_open(&engine, tiny_model, &plain, &err), &err);
     k3_session *session = session_of(engine, 9);
     k3_status first = k3_session_save(session, path, &err);
     static const char block[4096];
@@ -152,7 +151,7 @@ static void G08_a_model_that_cannot_be_packed_whole_is_none(void **state)
     (void)state;
     k3_error err;
     calls.watched = out;
-    run_must(k3_pack(folder, in_out("whole"), "int8", NULL, NULL, &err), &err);
+    run_must(k3_pack(tiny_model, in_out("whole"), "int8", NULL, NULL, &err), &err);
     long n[CALLS_KINDS];
     memcpy(n, calls.n, sizeof n);
     for (calls_kind kind = CALLS_OPEN; kind < CALLS_KINDS; kind++) {
@@ -167,14 +166,14 @@ static void G08_a_model_that_cannot_be_packed_whole_is_none(void **state)
             calls.fail_kind = (int)kind;
             calls.fail_at = places[i];
             calls.fail_errno = number_for(kind);
-            check_refusal(k3_pack(folder, packed, "int8", NULL, NULL, &err), &err, packed, calls.fail_errno, kind, places[i]);
+            check_refusal(k3_pack(tiny_model, packed, "int8", NULL, NULL, &err), &err, packed, calls.fail_errno, kind, places[i]);
             calls_reset();
             check_whole_or_none(packed);
         }
         /* The last of the three goes on. */
         char name[32];
         snprintf(name, sizeof name, "packed-%d-2", (int)kind);
-        run_must(k3_pack(folder, in_out(name), "int8", NULL, NULL, &err), &err);
+        run_must(k3_pack(tiny_model, in_out(name), "int8", NULL, NULL, &err), &err);
         check_whole_or_none(in_out(name));
     }
 }
@@ -248,20 +247,20 @@ static void G11_the_folder_of_a_model_is_never_written(void **state)
     k3_error err;
     tiny_run got;
     k3_engine *engine;
-    calls.refused = folder;
+    calls.refused = tiny_model;
     calls.refuse_errno = EROFS;
     k3_config config = plain;
     config.usage = in_out("usage");
     config.disk_rate = 1e9;
-    run_must(k3_engine_open(&engine, folder, &config, &err), &err);
+    run_must(k3_engine_open(&engine, tiny_model, &config, &err), &err);
     assert_int_equal(count_of(k3_engine_info(engine)->plan, strerror(EROFS)), 0);
     run_must(run_greedy(&got, engine, &err), &err);
     k3_engine_close(engine);
-    run_must(k3_plan(&text, folder, &config, 0, &err), &err);
+    run_must(k3_plan(&text, tiny_model, &config, 0, &err), &err);
     free(text);
-    run_must(k3_inspect(&text, folder, &err), &err);
+    run_must(k3_inspect(&text, tiny_model, &err), &err);
     free(text);
-    run_must(k3_pack(folder, in_out("packed"), "int8", NULL, NULL, &err), &err);
+    run_must(k3_pack(tiny_model, in_out("packed"), "int8", NULL, NULL, &err), &err);
     assert_int_equal(calls.n_refused, 0);
     run_check(&got, run_on_cpu(0));
 }
@@ -316,20 +315,6 @@ static int remove_out(void **state)
     return 0;
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    folder = run_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    run_teardown();
-    return 0;
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_out, remove_out)
@@ -341,5 +326,5 @@ int main(void)
         TEST(G11_the_folder_of_a_model_is_never_written),
         TEST(G11_what_cannot_be_kept_is_said_once),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_setup, tiny_teardown);
 }

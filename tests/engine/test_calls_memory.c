@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 static const uint64_t MiB = (uint64_t)1 << 20;
-static const char *folder;
 static char *machine;
 static const k3_config plain = {.backend = "cpu", .trunk = "bf16", .threads = 1, .chunk_rows = 16};
 
@@ -22,7 +21,7 @@ static k3_engine *open_with(const k3_config *config)
 {
     k3_engine *engine;
     k3_error err;
-    run_must(k3_engine_open(&engine, folder, config, &err), &err);
+    run_must(k3_engine_open(&engine, tiny_model, config, &err), &err);
     return engine;
 }
 
@@ -53,7 +52,7 @@ static void F04_unknown_free_memory_is_said_once_and_half_of_the_machine_is_plan
     k3_engine_close(engine);
     k3_config config = plain;
     config.disk_rate = 1e9;
-    run_must(k3_plan(&text, folder, &config, 0, &err), &err);
+    run_must(k3_plan(&text, tiny_model, &config, 0, &err), &err);
     assert_int_equal(count_of(text, warning), 1);
     free(text);
     mock_memory(machine, half, 0, 0, 0, 0);
@@ -248,7 +247,7 @@ static int run_with_small_limit(void)
     struct rlimit limit = {65536, 65536};
     if (setrlimit(RLIMIT_MEMLOCK, &limit) || (!geteuid() && setuid(65534)))
         return 2;
-    if (k3_engine_open(&engine, folder, &config, &err) != K3_OK)
+    if (k3_engine_open(&engine, tiny_model, &config, &err) != K3_OK)
         return 3;
     const char *plan = k3_engine_info(engine)->plan;
     int is_said = strstr(plan, "Cannot allocate memory (errno 12); the limit is 64 KiB (ulimit -l)") != NULL;
@@ -262,7 +261,7 @@ static void F15_a_small_limit_is_told_and_borne(void **state)
     (void)state;
     int status = 0;
     (void)run_on_cpu(0);
-    assert_int_equal(chmod(folder, 0755), 0);
+    assert_int_equal(chmod(tiny_model, 0755), 0);
     pid_t child = fork();
     assert_true(child >= 0);
     if (!child)
@@ -318,11 +317,9 @@ static void F22_huge_pages_are_never_wanted_of_files(void **state)
     calls_reset();
     posing_reset();
     posing.budget[0] = 64 * MiB;
-    char *aligned = tiny_folder();
     tiny_checkpoint *tiny = tiny_new(2);
     tiny->align = 16;
-    tiny_write(tiny, aligned);
-    tiny_free(tiny);
+    char *aligned = tiny_settle(tiny);
     config = (k3_config){.backend = "posing", .trunk = "int8", .threads = 1};
     run_must(k3_engine_open_on(&engine, aligned, &config, open_sharing, &err), &err);
     assert_true(maps_of(aligned) > 0);
@@ -374,20 +371,6 @@ static int remove_machine(void **state)
     return 0;
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    folder = run_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    run_teardown();
-    return 0;
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_machine, remove_machine)
@@ -402,5 +385,5 @@ int main(void)
         TEST(F22_huge_pages_are_never_wanted_of_files),
         TEST(a_meter_reads_the_same_memory_each_time),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_setup, tiny_teardown);
 }

@@ -23,7 +23,6 @@ enum { N_IDS = 8 };
 
 #define TWO_DRIVES "files=model-,other=00002-of,"
 
-static char *folder;
 static uint64_t least; /* bytes of memory that the model runs in */
 static const k3_config plain = {.backend = "cpu", .trunk = "bf16", .threads = 2, .chunk_rows = 16};
 
@@ -34,7 +33,7 @@ static k3_engine *open_with(uint64_t ram, double disk_rate)
     k3_config config = plain;
     config.ram = ram;
     config.disk_rate = disk_rate;
-    if (k3_engine_open(&engine, folder, &config, &err) != K3_OK)
+    if (k3_engine_open(&engine, tiny_model, &config, &err) != K3_OK)
         fail_msg("%s", err.text);
     return engine;
 }
@@ -60,7 +59,7 @@ static const char *plan_of(uint64_t ram, int as_json)
     k3_error err;
     k3_config config = plain;
     config.ram = ram;
-    if (k3_plan(&text, folder, &config, as_json, &err) != K3_OK)
+    if (k3_plan(&text, tiny_model, &config, as_json, &err) != K3_OK)
         fail_msg("%s", err.text);
     snprintf(kept, sizeof kept, "%s", text);
     free(text);
@@ -175,7 +174,7 @@ static void G14_file_systems_are_named_and_shared_ones_warned_of(void **state)
         k3_error err;
         snprintf(faults, sizeof faults, "files=model-,fs=%u", (unsigned)kinds[i].type);
         k3_io_faults(faults, 0);
-        if (k3_ckpt_open(&ckpt, folder, &err) != K3_OK)
+        if (k3_ckpt_open(&ckpt, tiny_model, &err) != K3_OK)
             fail_msg("%s", err.text);
         k3_drives_find(&drives, ckpt);
         k3_ckpt_close(ckpt);
@@ -374,20 +373,11 @@ static int write_model(void **state)
 {
     (void)state;
     tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
     for (size_t i = 0; i < tiny->n_tensors; i++)
         tiny->tensors[i].shard = strstr(tiny->tensors[i].name, ".experts.") != NULL;
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    least = run_least_ram(folder, plain);
+    tiny_model = tiny_settle(tiny);
+    least = run_least_ram(tiny_model, plain);
     return !least;
-}
-
-static int remove_model(void **state)
-{
-    (void)state;
-    tiny_remove_folder(folder);
-    return 0;
 }
 
 int main(void)
@@ -403,5 +393,5 @@ int main(void)
         cmocka_unit_test(I04_I05_more_memory_reads_less_and_reads_are_large),
         cmocka_unit_test(I15_the_plan_says_what_binds_and_what_would_help),
     };
-    return cmocka_run_group_tests(tests, write_model, remove_model);
+    return cmocka_run_group_tests(tests, write_model, tiny_teardown);
 }

@@ -1,59 +1,16 @@
 /* The token path allocates nothing: this program's own malloc counts the calls. Under a sanitizer, which brings its own malloc, it is a
  * counted skip. */
 #include "k3.h"
+#include "support/count_allocations.h"
 #include "support/tiny_checkpoint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_OWN_MALLOC 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
-#define HAS_OWN_MALLOC 1
-#endif
-
-static _Atomic long n_calls;
-
-#ifndef HAS_OWN_MALLOC
-/* glibc's allocator under its internal names; the linker gives these definitions to everybody. */
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
-extern void *__libc_memalign(size_t, size_t);
-
-void *malloc(size_t n)
-{
-    atomic_fetch_add(&n_calls, 1);
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    atomic_fetch_add(&n_calls, 1);
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    atomic_fetch_add(&n_calls, 1);
-    return __libc_realloc(p, n);
-}
-
-void *aligned_alloc(size_t alignment, size_t n)
-{
-    atomic_fetch_add(&n_calls, 1);
-    return __libc_memalign(alignment, n);
-}
-#endif
 
 static k3_engine *engine;
 static k3_session *sessions[3];
@@ -65,11 +22,11 @@ static void the_counter_counts(void **state)
     print_message("SKIP: a sanitizer or another C library owns malloc\n");
     skip();
 #else
-    long before = n_calls;
+    long before = n_allocations;
     void *volatile p = malloc(10);
     p = realloc(p, 20);
     free(p);
-    assert_int_equal(n_calls - before, 2);
+    assert_int_equal(n_allocations - before, 2);
 #endif
 }
 
@@ -82,7 +39,7 @@ static void decoding_and_sampling_allocate_nothing(void **state)
     int32_t id = 3;
     assert_int_equal(k3_sampler_open(&sampler, &sampling, &err), K3_OK);
     for (int i = 0; i < 40; i++) {
-        long before = n_calls;
+        long before = n_allocations;
         k3_status status =
             i % 2 ? k3_session_append_pick(sessions[0], sampler, &id, &id, 1, &err) : k3_session_append(sessions[0], &id, 1, &err);
         if (status == K3_OK && i % 2 == 0)
@@ -90,7 +47,7 @@ static void decoding_and_sampling_allocate_nothing(void **state)
         if (status != K3_OK)
             fail_msg("%s", err.text);
         if (i > 1)
-            assert_int_equal(n_calls - before, 0);
+            assert_int_equal(n_allocations - before, 0);
     }
     k3_sampler_close(sampler);
 }
@@ -103,21 +60,18 @@ static void decoding_several_sessions_allocates_nothing(void **state)
     const int32_t *ids[3] = {next, next + 1, next + 2};
     size_t n[3] = {1, 1, 1};
     for (int i = 0; i < 20; i++) {
-        long before = n_calls;
+        long before = n_allocations;
         assert_int_equal(k3_sessions_append(sessions, ids, n, 3, &err), K3_OK);
         if (i > 1)
-            assert_int_equal(n_calls - before, 0);
+            assert_int_equal(n_allocations - before, 0);
     }
 }
 
 static int setup(void **state)
 {
     (void)state;
-    tiny_checkpoint *tiny = tiny_new(1);
-    char *folder = tiny_folder();
+    char *folder = tiny_settle(tiny_new(1));
     k3_error err;
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
     if (k3_engine_open(&engine, folder, NULL, &err) != K3_OK)
         fail_msg("%s", err.text);
     for (int i = 0; i < 3; i++)

@@ -249,9 +249,7 @@ static void tied_heads_and_f32_trunks_are_packed_too(void **state)
     q->data = wide;
     q->n_bytes *= 2;
     strcpy(q->dtype, "F32");
-    char *model = tiny_folder();
-    tiny_write(tiny, model);
-    tiny_free(tiny);
+    char *model = tiny_settle(tiny);
     for (size_t i = 0; i < sizeof trunks / sizeof *trunks; i++) {
         char name[40];
         snprintf(name, sizeof name, "tied-%s", trunks[i]);
@@ -336,9 +334,7 @@ static void what_is_there_is_not_written_over(void **state)
     assert_refused(pack_tiny, pack_in_base("taken"), "int4", K3_E_INVALID, "model-00001-of-00014.safetensors", "trunk of int4");
     tiny_checkpoint *tiny = tiny_new(14);
     tiny_find(tiny, TINY_BODY "layers.5.self_attn.o_proj.weight")->data[128 * 64] ^= 1; /* in its middle */
-    char *other = tiny_folder();
-    tiny_write(tiny, other);
-    tiny_free(tiny);
+    char *other = tiny_settle(tiny);
     assert_refused(other, pack_in_base("taken"), "int8", K3_E_INVALID, "model-00001-of-00014.safetensors");
     tiny_remove_folder(other);
 }

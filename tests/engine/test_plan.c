@@ -17,7 +17,6 @@
 
 enum { N_IDS = 24, N_MOE = 12 };
 
-static char *folder;
 static uint64_t least; /* bytes of memory that the tiny model runs in */
 static const k3_config plain = {.backend = "cpu", .trunk = "bf16", .threads = 2, .chunk_rows = 16};
 
@@ -25,7 +24,7 @@ static k3_engine *open_with(k3_config config)
 {
     k3_engine *engine;
     k3_error err;
-    if (k3_engine_open(&engine, folder, &config, &err) != K3_OK)
+    if (k3_engine_open(&engine, tiny_model, &config, &err) != K3_OK)
         fail_msg("%s", err.text);
     return engine;
 }
@@ -142,7 +141,7 @@ static void I07_a_chunk_reads_an_expert_once(void **state)
     enum { CHUNK = 64 };
     k3_config config = plain;
     config.chunk_rows = CHUNK;
-    config.ram = run_least_ram(folder, config);
+    config.ram = run_least_ram(tiny_model, config);
     int32_t ids[CHUNK];
     for (int i = 0; i < CHUNK; i++)
         ids[i] = (5 + 73 * i) % TINY_VOCAB;
@@ -235,7 +234,7 @@ static const char *plan_of(k3_config config, int as_json)
     static char kept[8192];
     char *text;
     k3_error err;
-    if (k3_plan(&text, folder, &config, as_json, &err) != K3_OK)
+    if (k3_plan(&text, tiny_model, &config, as_json, &err) != K3_OK)
         fail_msg("%s", err.text);
     snprintf(kept, sizeof kept, "%s", text);
     free(text);
@@ -288,7 +287,7 @@ static void what_cannot_be_planned_is_refused(void **state)
     k3_error err;
     k3_config config = plain;
     config.ram = 4096;
-    assert_int_equal(k3_plan(&text, folder, &config, 0, &err), K3_E_NOMEM);
+    assert_int_equal(k3_plan(&text, tiny_model, &config, 0, &err), K3_E_NOMEM);
     assert_non_null(strstr(err.text, "conversations"));
     free(text);
     assert_int_equal(k3_plan(&text, "/nowhere", &plain, 0, &err), K3_E_NOT_FOUND);
@@ -299,20 +298,9 @@ static void what_cannot_be_planned_is_refused(void **state)
 
 static int write_model(void **state)
 {
-    (void)state;
-    tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    least = run_least_ram(folder, plain);
+    tiny_setup(state);
+    least = run_least_ram(tiny_model, plain);
     return !least;
-}
-
-static int remove_model(void **state)
-{
-    (void)state;
-    tiny_remove_folder(folder);
-    return 0;
 }
 
 static void as_many_files_are_open_as_the_system_allows(void **state)
@@ -327,7 +315,7 @@ static void as_many_files_are_open_as_the_system_allows(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
     k3_error err;
     k3_ckpt *ckpt;
-    k3_status status = k3_ckpt_open(&ckpt, folder, &err);
+    k3_status status = k3_ckpt_open(&ckpt, tiny_model, &err);
     k3_ckpt_close(ckpt);
     if (status != K3_E_IO || !strstr(err.text, "ulimit -n"))
         fail_msg("status %d: %s", (int)status, status == K3_OK ? "" : err.text);
@@ -351,5 +339,5 @@ int main(void)
         cmocka_unit_test(a_disk_rate_that_is_not_given_is_measured),
         cmocka_unit_test(what_cannot_be_planned_is_refused),
     };
-    return cmocka_run_group_tests(tests, write_model, remove_model);
+    return cmocka_run_group_tests(tests, write_model, tiny_teardown);
 }

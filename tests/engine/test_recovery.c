@@ -10,7 +10,6 @@ static const k3_config plain = {.backend = "posing", .trunk = "int8", .chunk_row
 static const k3_config automatic = {.trunk = "int8", .chunk_rows = 16, .threads = 1};
 /* Opens faster: nothing is quantized. */
 static const k3_config as_stored = {.exact = 1, .chunk_rows = 16, .threads = 1};
-static const char *folder;
 
 static void check_run(k3_engine *engine, const k3_config *config)
 {
@@ -47,7 +46,7 @@ static void allocations_fail_at_open(const k3_config *config, int n_slots)
             posing.budget[0] = budget;
             posing.fail_alloc = n;
             posing.fail_all_allocs = all;
-            k3_status status = k3_engine_open_on(&engine, folder, config, posing_open, &err);
+            k3_status status = k3_engine_open_on(&engine, tiny_model, config, posing_open, &err);
             if (status != K3_OK) {
                 assert_non_null(config->backend);
                 assert_int_equal(status, K3_E_NOMEM);
@@ -82,7 +81,7 @@ static void a_device_lost_at_open_is_an_error_or_leads_to_the_cpu(void **state)
         k3_error err;
         posing_reset();
         posing.lose_at = n;
-        assert_int_equal(k3_engine_open_on(&engine, folder, &plain, posing_open, &err), K3_E_DEVICE);
+        assert_int_equal(k3_engine_open_on(&engine, tiny_model, &plain, posing_open, &err), K3_E_DEVICE);
         contains(err.text, "posing: the device is lost");
         posing_reset();
         posing.lose_at = n;
@@ -101,7 +100,7 @@ static void a_trunk_that_does_not_fit_is_told_with_its_numbers(void **state)
     k3_error err;
     posing_reset();
     posing.budget[0] = 200 << 10;
-    assert_int_equal(k3_engine_open_on(&engine, folder, &plain, posing_open, &err), K3_E_NOMEM);
+    assert_int_equal(k3_engine_open_on(&engine, tiny_model, &plain, posing_open, &err), K3_E_NOMEM);
     contains(err.text, "the int8 trunk takes 0.00 GB, 0.00 GB of cpu");
     posing_reset();
     posing.budget[0] = 200 << 10;
@@ -161,7 +160,7 @@ static k3_status play(script *out, k3_engine *engine, k3_error *err)
 {
     char path[600];
     k3_session *s[2] = {NULL, NULL};
-    snprintf(path, sizeof path, "%s/talk.k3s", folder);
+    snprintf(path, sizeof path, "%s/talk.k3s", tiny_model);
     memset(out, 0, sizeof *out);
     k3_status status = k3_session_open(&s[0], engine, err);
     if (status == K3_OK)
@@ -188,7 +187,7 @@ static void cpu_script(script *out, k3_config config)
     k3_engine *engine;
     k3_error err;
     config.backend = "cpu";
-    run_must(k3_engine_open(&engine, folder, &config, &err), &err);
+    run_must(k3_engine_open(&engine, tiny_model, &config, &err), &err);
     run_must(play(out, engine, &err), &err);
     k3_engine_close(engine);
 }
@@ -547,20 +546,6 @@ static void devices_are_listed(void **state)
     free(text);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    folder = run_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    run_teardown();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,5 +565,5 @@ int main(void)
         cmocka_unit_test(a_replacement_that_is_cancelled_can_be_made_later),
         cmocka_unit_test(devices_are_listed),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_setup, tiny_teardown);
 }

@@ -284,9 +284,7 @@ static void a_pick_from_no_distribution_is_refused(void **state)
         head[2 * i] = 0x7f;
         head[2 * i + 1] = (unsigned char)(0x7f | ((uint32_t)i * 2654435761u >> 24 & 128));
     }
-    char *damaged = tiny_folder();
-    tiny_write(tiny, damaged);
-    tiny_free(tiny);
+    char *damaged = tiny_settle(tiny);
     for (int b = 0; b < 2; b++) {
         k3_config config = {.backend = backends[b], .trunk = "bf16"};
         k3_engine *engine;
@@ -343,9 +341,7 @@ static void a_damaged_expert_is_named_and_the_session_goes_back_to_its_mark(void
         snprintf(name, sizeof name, TINY_BODY "layers.7.block_sparse_moe.experts.%d.w3.weight_scale", e);
         tiny_find(tiny, name)->data[17] = 255;
     }
-    char *damaged = tiny_folder();
-    tiny_write(tiny, damaged);
-    tiny_free(tiny);
+    char *damaged = tiny_settle(tiny);
     k3_engine *engine;
     k3_error err;
     ok(k3_engine_open(&engine, damaged, NULL, &err), &err);
@@ -365,9 +361,7 @@ static void not_a_number_in_the_trunk_is_named(void **state)
     unsigned char *data = tiny_find(tiny, TINY_BODY "layers.4.self_attn.q_proj.weight")->data;
     data[101] = 0x7f;
     data[100] = 0xc0;
-    char *damaged = tiny_folder();
-    tiny_write(tiny, damaged);
-    tiny_free(tiny);
+    char *damaged = tiny_settle(tiny);
     k3_engine *engine;
     k3_error err;
     refused(k3_engine_open(&engine, damaged, NULL, &err), K3_E_FORMAT, &err, "layers.4.self_attn.q_proj.weight");

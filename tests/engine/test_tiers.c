@@ -8,7 +8,6 @@
 static const int budgets[] = {0, 1, 3, RUN_EXPERTS / 2, RUN_EXPERTS - 1, RUN_EXPERTS};
 enum { N_BUDGETS = sizeof budgets / sizeof budgets[0] };
 
-static const char *folder;
 static const k3_config plain = {.backend = "posing", .trunk = "int8", .chunk_rows = 16, .threads = 1};
 
 static void check_run(k3_engine *engine, const k3_config *config)
@@ -287,7 +286,7 @@ static void wrong_expert_devices_are_refused(void **state)
         k3_config config = plain;
         config.expert_devices = lists[i];
         posing_reset();
-        assert_int_equal(k3_engine_open_on(&engine, folder, &config, posing_open, &err), K3_E_INVALID);
+        assert_int_equal(k3_engine_open_on(&engine, tiny_model, &config, posing_open, &err), K3_E_INVALID);
         if (!strstr(err.text, "expert devices"))
             fail_msg("%s", err.text);
         assert_int_equal(posing.n_open, 0);
@@ -330,20 +329,6 @@ static void a_damaged_expert_is_named_on_every_budget(void **state)
     tiny_remove_folder(damaged);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    folder = run_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    run_teardown();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,5 +344,5 @@ int main(void)
         cmocka_unit_test(wrong_expert_devices_are_refused),
         cmocka_unit_test(a_damaged_expert_is_named_on_every_budget),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_setup, tiny_teardown);
 }

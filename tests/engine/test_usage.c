@@ -14,7 +14,7 @@
 
 enum { N_IDS = 24, MOST = 65536 };
 
-static char *folder, path[4200];
+static char path[4200];
 static const k3_config plain = {.backend = "cpu", .trunk = "bf16", .threads = 2, .chunk_rows = 16};
 static uint64_t half; /* bytes of memory with which about half of the experts stay */
 
@@ -25,7 +25,7 @@ static k3_engine *open_with(const char *usage, uint64_t ram)
     k3_config config = plain;
     config.usage = usage;
     config.ram = ram;
-    if (k3_engine_open(&engine, folder, &config, &err) != K3_OK)
+    if (k3_engine_open(&engine, tiny_model, &config, &err) != K3_OK)
         fail_msg("%s", err.text);
     return engine;
 }
@@ -154,7 +154,7 @@ static void only_the_file_that_is_named_is_written(void **state)
     struct stat st;
     snprintf(link, sizeof link, "%s.link", path);
     snprintf(beside, sizeof beside, "%s.part", link);
-    tiny_put_file(folder, strrchr(beside, '/') + 1, "mine", 4);
+    tiny_put_file(tiny_model, strrchr(beside, '/') + 1, "mine", 4);
     k3_engine_close(open_with(path, 0));
     assert_int_equal(chmod(path, 0640), 0);
     assert_int_equal(symlink(path, link), 0);
@@ -164,7 +164,7 @@ static void only_the_file_that_is_named_is_written(void **state)
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0640);
     size_t n;
-    char *kept = tiny_get_file(folder, strrchr(beside, '/') + 1, &n);
+    char *kept = tiny_get_file(tiny_model, strrchr(beside, '/') + 1, &n);
     assert_true(n == 4 && memcmp(kept, "mine", 4) == 0);
     free(kept);
     assert_int_equal(remove(link) | remove(beside) | remove(path), 0);
@@ -175,12 +175,8 @@ static void only_the_file_that_is_named_is_written(void **state)
 
 static int write_model(void **state)
 {
-    (void)state;
-    tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    snprintf(path, sizeof path, "%s/usage", folder);
+    tiny_setup(state);
+    snprintf(path, sizeof path, "%s/usage", tiny_model);
     k3_engine *engine = open_with(NULL, 0);
     half = engine->budget.peak - engine->budget.experts / 2;
     k3_engine_close(engine);
@@ -189,10 +185,8 @@ static int write_model(void **state)
 
 static int remove_model(void **state)
 {
-    (void)state;
     remove(path);
-    tiny_remove_folder(folder);
-    return 0;
+    return tiny_teardown(state);
 }
 
 int main(void)

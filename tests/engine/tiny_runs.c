@@ -8,7 +8,6 @@
 const int32_t run_prompt[RUN_PROMPT] = {5,   78,  151, 224, 41,  114, 187, 4,   77,  150, 223, 40,
                                         113, 186, 3,   76,  149, 222, 39,  112, 185, 2,   75,  148};
 
-static char *folder;
 static tiny_run on_cpu[2];
 static int has_cpu[2];
 static uint64_t before_experts, on_helper, table, slot; /* bytes */
@@ -50,7 +49,7 @@ const tiny_run *run_on_cpu(int exact)
     if (!has_cpu[exact]) {
         k3_engine *engine;
         k3_config config = {.backend = "cpu", .trunk = exact ? NULL : "int8", .exact = exact};
-        run_must(k3_engine_open(&engine, folder, &config, &err), &err);
+        run_must(k3_engine_open(&engine, tiny_model, &config, &err), &err);
         run_must(run_greedy(&on_cpu[exact], engine, &err), &err);
         k3_engine_close(engine);
         has_cpu[exact] = 1;
@@ -69,7 +68,7 @@ k3_engine *run_open(const k3_config *config)
 {
     k3_engine *engine;
     k3_error err;
-    run_must(k3_engine_open_on(&engine, folder, config, posing_open, &err), &err);
+    run_must(k3_engine_open_on(&engine, tiny_model, config, posing_open, &err), &err);
     return engine;
 }
 
@@ -98,20 +97,6 @@ void run_measure(k3_config config)
     slot = k3_experts_slot_bytes(engine->hp);
     k3_engine_close(engine);
     posing_reset();
-}
-
-const char *run_setup(void)
-{
-    tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    return folder;
-}
-
-void run_teardown(void)
-{
-    tiny_remove_folder(folder);
 }
 
 uint64_t run_least_ram(const char *model, k3_config config)

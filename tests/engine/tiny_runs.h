@@ -1,4 +1,4 @@
-/* Greedy runs of the tiny checkpoint on any engine: what the tests of tiers and of recovery compare. */
+/* Greedy runs of tiny_model on any engine: what the tests of tiers and of recovery compare. */
 #ifndef K3_TESTS_ENGINE_TINY_RUNS_H
 #define K3_TESTS_ENGINE_TINY_RUNS_H
 
@@ -26,10 +26,6 @@ typedef struct tiny_run {
 
 extern const int32_t run_prompt[RUN_PROMPT];
 int32_t run_best(const float *logits);
-
-/* Writes the checkpoint once; the folder. */
-const char *run_setup(void);
-void run_teardown(void);
 
 /* Opens on posing devices; fails the test on trouble. */
 k3_engine *run_open(const k3_config *config);

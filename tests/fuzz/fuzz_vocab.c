@@ -1,20 +1,9 @@
 /* Vocabulary files and text. The input is "model NUL config NUL text": broken files are refused, good ones encode any text to ids that
  * decode to it. Missing single bytes are added, so that small inputs get past the check for them. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "frame.h"
 
 #include "base/utf8.h"
-#include "text/buffer.h"
 #include "text/tokenize.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check_text(const k3_vocab *vocab, const char *text, size_t n, int trusted)
 {
@@ -41,18 +30,6 @@ static void check_text(const k3_vocab *vocab, const char *text, size_t n, int tr
     k3_tokens_free(&ids);
 }
 
-static void add_bytes(k3_buffer *model)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (int b = 0; b < 256; b++) {
-        char rank[8] = {' ', (char)('0' + b / 100), (char)('0' + b / 10 % 10), (char)('0' + b % 10), '\n', 0};
-        k3_buffer_add_char(model, digits[b >> 2]);
-        k3_buffer_add_char(model, digits[(b & 3) << 4]);
-        k3_buffer_add_text(model, "==");
-        k3_buffer_add_text(model, rank);
-    }
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data, *end = text + size;
@@ -62,9 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *rest = memchr(config, 0, (size_t)(end - config));
     size_t n_config = rest ? (size_t)(rest - config) : (size_t)(end - config);
     rest = rest ? rest + 1 : end;
+    char bytes[BYTE_VOCAB_TEXT];
     k3_buffer model = {0};
     if (size % 4 != 0)
-        add_bytes(&model);
+        k3_buffer_add(&model, bytes, byte_vocab(bytes));
     k3_buffer_add(&model, text, n_model);
     int n_lines = 0;
     for (size_t i = 0; i < model.n; i++)

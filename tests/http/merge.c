@@ -441,3 +441,16 @@ void merge_whole(merged *out, merge_api api, const char *text)
     set_raw(&out->finish, app_json_get(choice, "finish_reason"));
     set_raw(&out->usage, app_json_get(body, "usage"));
 }
+
+void merge_ask(merged *out, int port, merge_api api, const char *body)
+{
+    static const char *const paths[MERGE_APIS] = {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"};
+    http_reply reply = http_post(port, paths[api], body);
+    if (reply.status != 200)
+        fail_msg("%s: %d %s", body, reply.status, reply.body);
+    if (strstr(body, "\"stream\":true"))
+        merge_stream(out, api, reply.body);
+    else
+        merge_whole(out, api, reply.body);
+    http_free(&reply);
+}

@@ -22,6 +22,8 @@ typedef enum merge_api { MERGE_CHAT, MERGE_COMPLETIONS, MERGE_MESSAGES, MERGE_RE
 
 void merge_stream(merged *out, merge_api api, const char *text);
 void merge_whole(merged *out, merge_api api, const char *text);
+/* A request that is answered with 200, streamed if it says so. */
+void merge_ask(merged *out, int port, merge_api api, const char *body);
 void merged_free(merged *m);
 void assert_merged_equal(const merged *a, const merged *b);
 /* The text of a member at a path such as "choices.0.delta"; no value if it is not there. */

@@ -10,18 +10,6 @@
 #define COUNT "/v1/messages/count_tokens"
 #define RESPONSES "/v1/responses"
 
-static void ask(merged *m, int port, merge_api api, const char *body)
-{
-    http_reply reply = http_post(port, api == MERGE_MESSAGES ? MESSAGES : RESPONSES, body);
-    if (reply.status != 200)
-        fail_msg("%s: %d %s", body, reply.status, reply.body);
-    if (strstr(body, "\"stream\":true"))
-        merge_stream(m, api, reply.body);
-    else
-        merge_whole(m, api, reply.body);
-    http_free(&reply);
-}
-
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
 /* Case E23: a session of a coding client: blocks, thinking, calls and their results, a system message in the middle (C38), tools that
@@ -32,7 +20,8 @@ static void e23_a_coding_session(void **state)
     merged m = {0};
     fixture_say(f, "more" CLOSE("think") OPEN("response") "Done." CLOSE("response") CALLS(CALL("Bash", ARGUMENT("command", "string", "ls")))
                        END);
-    ask(&m, f->port, MERGE_MESSAGES,
+    merge_ask(
+        &m, f->port, MERGE_MESSAGES,
         "{\"model\":\"claude-x\",\"max_tokens\":32000,\"stream\":true,\"thinking\":{\"type\":\"adaptive\"},\"metadata\":{\"user_id\":\"u\"}"
         ","
         "\"system\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: cc_version=1; cch=abc;\"},"
@@ -77,7 +66,7 @@ static void e30_the_changing_line(void **state)
         merged m = {0};
         char body[300];
         snprintf(body, sizeof body, "{\"max_tokens\":9,\"system\":%s,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", systems[i]);
-        ask(&m, f->port, MERGE_MESSAGES, body);
+        merge_ask(&m, f->port, MERGE_MESSAGES, body);
         fixture_check_prompt(
             f, "{\"thinking\":false,\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"x\"}]}");
         assert_string_equal(m.content.text, "Hi");
@@ -100,9 +89,9 @@ static void e24_counts(void **state)
     script.n_cached = 7;
     fixture_play(f, "Hi" CLOSE("response") END, &script);
     merged m[2] = {{.n_calls = 0}, {.n_calls = 0}};
-    ask(&m[0], f->port, MERGE_MESSAGES, text);
+    merge_ask(&m[0], f->port, MERGE_MESSAGES, text);
     snprintf(text, sizeof text, body, ",\"stream\":true");
-    ask(&m[1], f->port, MERGE_MESSAGES, text);
+    merge_ask(&m[1], f->port, MERGE_MESSAGES, text);
     assert_merged_equal(&m[0], &m[1]);
     int64_t fresh = 0, cached = 0;
     assert_true(app_json_int(app_json_get(merge_json(m[0].usage.text), "input_tokens"), &fresh));
@@ -154,7 +143,7 @@ static void messages_are_checked(void **state)
     script.error = "logits that are no numbers";
     fixture_play(f, "a", &script);
     merged m = {0};
-    ask(&m, f->port, MERGE_MESSAGES, "{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
+    merge_ask(&m, f->port, MERGE_MESSAGES, "{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
     assert_true(m.has_error);
     merged_free(&m);
 }
@@ -188,7 +177,7 @@ static void e25_a_recorded_session(void **state)
         "{\"type\":\"web_search_call\",\"id\":\"ws\"},{\"type\":\"local_shell_call\",\"id\":\"ls\"}]}",
         tools);
     fixture_say(f, "hm" CLOSE("think") CALLS(CALL("apply_patch", ARGUMENT("input", "string", "*** Patch\n\"x\"")) CALL("shell", "")) END);
-    ask(&m, f->port, MERGE_RESPONSES, body);
+    merge_ask(&m, f->port, MERGE_RESPONSES, body);
     fixture_check_prompt(
         f,
         "{\"thinking_effort\":\"high\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"shell\",\"description\":\"d\",\"strict\":"
@@ -245,9 +234,9 @@ static void a_spread_request(void **state)
     fixture *f = *state;
     merged m = {0};
     fixture_say(f, RESPONSE("Hi") END);
-    ask(&m, f->port, MERGE_RESPONSES,
-        "{\"stream\":true,\r\n \"input\": \"x\",\n \"tools\": [\n\t{ \"type\" : \"function\",\r\"name\":\"a  \\\" b\",\n"
-        "\"parameters\": {\"type\": \n\"object\"} }\n],\n \"tool_choice\":\n{\"type\":\n\"function\", \"name\":\"a  \\\" b\"}}");
+    merge_ask(&m, f->port, MERGE_RESPONSES,
+              "{\"stream\":true,\r\n \"input\": \"x\",\n \"tools\": [\n\t{ \"type\" : \"function\",\r\"name\":\"a  \\\" b\",\n"
+              "\"parameters\": {\"type\": \n\"object\"} }\n],\n \"tool_choice\":\n{\"type\":\n\"function\", \"name\":\"a  \\\" b\"}}");
     assert_string_equal(m.content.text, "Hi");
     merged_free(&m);
 }
@@ -321,7 +310,7 @@ static void responses_are_checked(void **state)
     script.error = "logits that are no numbers";
     fixture_play(f, "a", &script);
     merged m = {0};
-    ask(&m, f->port, MERGE_RESPONSES, "{\"stream\":true,\"input\":\"x\"}");
+    merge_ask(&m, f->port, MERGE_RESPONSES, "{\"stream\":true,\"input\":\"x\"}");
     assert_true(m.has_error);
     assert_string_equal(m.finish.text, "\"failed\"");
     merged_free(&m);

@@ -35,18 +35,6 @@ static void check_table(int port, const fields_case *table, size_t n)
 }
 #define CHECK_TABLE(port, table) check_table(port, table, sizeof(table) / sizeof *(table))
 
-static void ask(merged *m, int port, const char *body)
-{
-    http_reply reply = http_post(port, CHAT, body);
-    if (reply.status != 200)
-        fail_msg("%s: %d %s", body, reply.status, reply.body);
-    if (strstr(body, "\"stream\":true"))
-        merge_stream(m, MERGE_CHAT, reply.body);
-    else
-        merge_whole(m, MERGE_CHAT, reply.body);
-    http_free(&reply);
-}
-
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 /* Case D02: temperature 0 and next to 0 are greedy, null is the default, the rest is refused. D04, D10, D14, D18, E21 and C23 where all is
@@ -103,10 +91,10 @@ static void d02_sampling_fields(void **state)
     CHECK_TABLE(f->port, table);
     assert_int_equal(http_post_status(f->port, CHAT, "{" USER ",\"stream\":1}"), 400);
     merged m = {0};
-    ask(&m, f->port,
-        "{" USER ",\"temperature\":0.25,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.125,\"seed\":42,\"presence_penalty\":0.5,"
-        "\"frequency_penalty\":-0.5,\"repetition_penalty\":1.5,\"repeat_last_n\":-1,\"logit_bias\":{\"5\":-100,\"6\":2.5},"
-        "\"max_tokens\":9,\"max_completion_tokens\":8}");
+    merge_ask(&m, f->port, MERGE_CHAT,
+              "{" USER ",\"temperature\":0.25,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.125,\"seed\":42,\"presence_penalty\":0.5,"
+              "\"frequency_penalty\":-0.5,\"repetition_penalty\":1.5,\"repeat_last_n\":-1,\"logit_bias\":{\"5\":-100,\"6\":2.5},"
+              "\"max_tokens\":9,\"max_completion_tokens\":8}");
     const fake_seen *seen = fake_look();
     assert_float_equal(seen->sampling.temperature, 0.25, 0);
     assert_float_equal(seen->sampling.top_p, 0.5, 0);
@@ -123,7 +111,7 @@ static void d02_sampling_fields(void **state)
     assert_int_equal(seen->max_tokens, 8);
     assert_int_equal(seen->n_top, -1);
     merged_free(&m);
-    ask(&m, f->port, "{" USER "}");
+    merge_ask(&m, f->port, MERGE_CHAT, "{" USER "}");
     assert_float_equal(seen->sampling.temperature, 1, 0);
     assert_float_equal(seen->sampling.top_p, 0.95f, 0);
     assert_int_equal(seen->max_tokens, 0);
@@ -163,7 +151,7 @@ static void d10_stops(void **state)
         snprintf(text, sizeof text, "Hi, M N O P Q" RESPONSE("%s") END, texts[i / 2].text); /* the thinking is looked at by no stop */
         fixture_say(f, text);
         snprintf(body, sizeof body, "{" USER ",\"stop\":%s%s}", texts[i / 2].stop, i % 2 ? ",\"stream\":true" : "");
-        ask(&m, f->port, body);
+        merge_ask(&m, f->port, MERGE_CHAT, body);
         assert_string_equal(m.content.text ? m.content.text : "", texts[i / 2].shown);
         assert_string_equal(m.reasoning.text, "Hi, M N O P Q");
         assert_string_equal(m.finish.text, "\"stop\"");
@@ -456,7 +444,7 @@ static void e10_ways_to_end(void **state)
             char body[400];
             snprintf(body, sizeof body, "{" USER "%s%s}", ends[i].fields,
                      is_stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" : "");
-            ask(&m[is_stream], f->port, body);
+            merge_ask(&m[is_stream], f->port, MERGE_CHAT, body);
         }
         assert_merged_equal(&m[0], &m[1]);
         assert_true(m[1].has_summary);
@@ -468,14 +456,14 @@ static void e10_ways_to_end(void **state)
     }
     merged m = {0};
     fixture_say(f, "a" RESPONSE("b") END);
-    ask(&m, f->port, "{" USER ",\"stream\":true}");
+    merge_ask(&m, f->port, MERGE_CHAT, "{" USER ",\"stream\":true}");
     assert_false(m.has_summary);
     assert_false(m.has_error);
     merged_free(&m);
     fake_script script = fixture_script();
     script.error = "logits that are no numbers";
     fixture_play(f, "a", &script);
-    ask(&m, f->port, "{" USER ",\"stream\":true}");
+    merge_ask(&m, f->port, MERGE_CHAT, "{" USER ",\"stream\":true}");
     assert_true(m.has_error);
     merged_free(&m);
     assert_int_equal(http_post_status(f->port, CHAT, "{" USER "}"), 500); /* case D01 */
@@ -489,17 +477,17 @@ static void c13_ids_of_calls(void **state)
     fixture *f = *state;
     merged m = {0};
     fixture_say(f, CLOSE("think") CALLS(CALL("f", "") CALL("g", "") CALL("f", "")) END);
-    ask(&m, f->port,
-        "{\"stream\":true,\"tools\":[" TOOL("f") "],\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
-                                                 "\"tool_calls\":[{\"id\":\"f_0\",\"type\":\"function\",\"function\":{\"name\":\"f\","
-                                                 "\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
-                                                 "\"tool_call_id\":\"f_0\",\"content\":\"y\"}]}");
+    merge_ask(&m, f->port, MERGE_CHAT,
+              "{\"stream\":true,\"tools\":[" TOOL("f") "],\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
+                                                       "\"tool_calls\":[{\"id\":\"f_0\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                                                       "\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
+                                                       "\"tool_call_id\":\"f_0\",\"content\":\"y\"}]}");
     assert_int_equal(m.n_calls, 3);
     assert_string_equal(m.calls[0].id.text, "f_1");
     assert_string_equal(m.calls[1].id.text, "g_2");
     assert_string_equal(m.calls[2].id.text, "f_3");
     merged_free(&m);
-    ask(&m, f->port, "{\"tools\":[" TOOL("f") "]," USER ",\"parallel_tool_calls\":false}");
+    merge_ask(&m, f->port, MERGE_CHAT, "{\"tools\":[" TOOL("f") "]," USER ",\"parallel_tool_calls\":false}");
     assert_int_equal(m.n_calls, 1);
     merged_free(&m);
 }
@@ -510,7 +498,7 @@ static void b13_names_that_need_quoting(void **state)
     fixture *f = *state;
     merged m = {0};
     fixture_say(f, CLOSE("think") CALLS(CALL("a&quot;b&amp;c", ARGUMENT("x&amp;quot;y", "number", "1"))) END);
-    ask(&m, f->port, "{\"tools\":[" TOOL("a\\\"b&c") "]," USER "}");
+    merge_ask(&m, f->port, MERGE_CHAT, "{\"tools\":[" TOOL("a\\\"b&c") "]," USER "}");
     assert_string_equal(m.calls[0].name.text, "a\"b&c");
     assert_string_equal(m.calls[0].id.text, "a\"b&c_0");
     assert_string_equal(m.calls[0].arguments.text, "{\"x&quot;y\": 1}");

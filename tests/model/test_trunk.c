@@ -1,11 +1,11 @@
 /* A trunk that does not fit memory: the same bits for every budget, each byte read once a pass, failures by name, nothing allocated. */
 #include "model/forward.h"
+#include "support/count_allocations.h"
 #include "support/tiny_checkpoint.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,6 @@
 #define MINI "models/k3-mini"
 
 enum { CHUNK = 80, PROMPT = 100, NEW = 4, BUDGETS = 8, MOST_LOGITS = 1 << 16 };
-
-static char *folder;
 
 /* ---- a machine ---------------------------------------------------------------------------------------------------------- */
 
@@ -227,7 +225,7 @@ static void every_budget_gives_the_same_bits(void **state)
 {
     (void)state;
     for (int i = 0; i < N_KINDS; i++)
-        every_budget(folder, kinds[i]);
+        every_budget(tiny_model, kinds[i]);
     every_budget(MINI, kinds[1]);
     every_budget(MINI, kinds[3]);
 }
@@ -238,10 +236,10 @@ static void less_than_the_least_is_refused_with_figures(void **state)
     for (int i = 0; i < N_KINDS; i++) {
         machine m;
         k3_error err;
-        must(k3_ckpt_open(&m.ckpt, folder, &err), &err);
+        must(k3_ckpt_open(&m.ckpt, tiny_model, &err), &err);
         uint64_t least = k3_trunk_least_bytes(m.ckpt, kinds[i].trunk);
         k3_ckpt_close(m.ckpt);
-        assert_int_equal(try_open(&m, folder, kinds[i], least - 1, &err), K3_E_NOMEM);
+        assert_int_equal(try_open(&m, tiny_model, kinds[i], least - 1, &err), K3_E_NOMEM);
         char figure[40];
         snprintf(figure, sizeof figure, "at least %.6f GB", (double)least * 1e-9);
         if (!strstr(err.text, figure))
@@ -259,10 +257,10 @@ static void every_byte_is_read_once_a_pass(void **state)
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < BUDGETS; i++) {
             machine m;
-            must(k3_ckpt_open(&m.ckpt, folder, &err), &err);
+            must(k3_ckpt_open(&m.ckpt, tiny_model, &err), &err);
             uint64_t budget = budget_of(&m, kinds[k].trunk, i);
             k3_ckpt_close(m.ckpt);
-            m = open_machine(folder, kinds[k], budget);
+            m = open_machine(tiny_model, kinds[k], budget);
             k3_trunk_plan plan;
             must(k3_weights_measure(&sizes, m.ckpt, kinds[k].trunk, &err), &err);
             assert_true(k3_trunk_make_plan(&plan, &sizes, budget));
@@ -292,7 +290,7 @@ static void a_larger_budget_reads_less(void **state)
         k3_error err;
         k3_trunk_sizes sizes;
         k3_trunk_plan plan, before;
-        must(k3_ckpt_open(&ckpt, folder, &err), &err);
+        must(k3_ckpt_open(&ckpt, tiny_model, &err), &err);
         must(k3_weights_measure(&sizes, ckpt, kinds[k].trunk, &err), &err);
         uint64_t least = k3_trunk_least_bytes(ckpt, kinds[k].trunk), all = k3_weights_bytes(ckpt, kinds[k].trunk);
         assert_false(k3_trunk_make_plan(&before, &sizes, least - 1));
@@ -316,7 +314,7 @@ static void a_larger_budget_reads_less(void **state)
 
 static void shard_path(char path[300], int shard)
 {
-    snprintf(path, 300, "%s/model-%05d-of-000003.safetensors", folder, shard + 1);
+    snprintf(path, 300, "%s/model-%05d-of-000003.safetensors", tiny_model, shard + 1);
 }
 
 typedef struct kept_file {
@@ -331,7 +329,7 @@ static void cut_file(kept_file *f, int shard)
     const char *name;
     shard_path(f->path, shard);
     name = strrchr(f->path, '/') + 1;
-    f->bytes = tiny_get_file(folder, name, &f->n);
+    f->bytes = tiny_get_file(tiny_model, name, &f->n);
     assert_int_equal(stat(f->path, &f->st), 0);
     assert_int_equal(truncate(f->path, 5000), 0);
 }
@@ -355,11 +353,11 @@ static void a_cut_shard_fails_by_name_and_is_gone_on_from(void **state)
         for (int shard = 0; shard < 3; shard++) {
             kept_file file;
             k3_error err;
-            machine m = open_machine(folder, kinds[k], 0);
+            machine m = open_machine(tiny_model, kinds[k], 0);
             uint64_t budget = budget_of(&m, kinds[k].trunk, 0);
             run_on(&whole, &m);
             close_machine(&m);
-            m = open_machine(folder, kinds[k], budget);
+            m = open_machine(tiny_model, kinds[k], budget);
             run_on(&got, &m);
             cut_file(&file, shard);
             k3_status status = K3_OK;
@@ -383,7 +381,7 @@ static void a_replaced_shard_is_not_mixed_in(void **state)
 {
     (void)state;
     k3_error err;
-    machine m = open_machine(folder, kinds[0], 0);
+    machine m = open_machine(tiny_model, kinds[0], 0);
     uint64_t budget = budget_of(&m, kinds[0].trunk, 0);
     run_on(&whole, &m);
     close_machine(&m);
@@ -391,15 +389,15 @@ static void a_replaced_shard_is_not_mixed_in(void **state)
         for (int shard = 0; shard < 2; shard++) {
             char path[300], away[320], place[] = "has taken its place";
             size_t n;
-            m = open_machine(folder, kinds[0], is_late ? 0 : budget);
+            m = open_machine(tiny_model, kinds[0], is_late ? 0 : budget);
             if (!is_late)
                 run_on(&got, &m);
             shard_path(path, shard);
             snprintf(away, sizeof away, "%s.away", path);
-            char *bytes = tiny_get_file(folder, strrchr(path, '/') + 1, &n);
+            char *bytes = tiny_get_file(tiny_model, strrchr(path, '/') + 1, &n);
             assert_int_equal(rename(path, away), 0);
             memset(bytes, 0x11, n);
-            tiny_put_file(folder, strrchr(path, '/') + 1, bytes, n);
+            tiny_put_file(tiny_model, strrchr(path, '/') + 1, bytes, n);
             free(bytes);
             run_on(&got, &m);
             check_same();
@@ -424,12 +422,10 @@ static void a_damaged_layer_is_named(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (int k = 0; k < 2; k++) {
             tiny_checkpoint *tiny = tiny_new(3);
-            char *damaged = tiny_folder();
             k3_error err;
             tiny_tensor *t = tiny_find(tiny, names[i]);
             memcpy(t->data + 2 * TINY_HIDDEN * 34 + 10, "\x80\x7f", 2); /* a row that the prompt names */
-            tiny_write(tiny, damaged);
-            tiny_free(tiny);
+            char *damaged = tiny_settle(tiny);
             machine m = {0};
             must(k3_ckpt_open(&m.ckpt, damaged, &err), &err);
             uint64_t least = k3_trunk_least_bytes(m.ckpt, kinds[k].trunk);
@@ -456,34 +452,6 @@ static void a_damaged_layer_is_named(void **state)
 
 /* ---- allocations ------------------------------------------------------------------------------------------------------------ */
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_OWN_MALLOC 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
-#define HAS_OWN_MALLOC 1
-#endif
-
-static _Atomic long n_calls;
-
-#ifndef HAS_OWN_MALLOC
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-
-void *malloc(size_t n)
-{
-    atomic_fetch_add(&n_calls, 1);
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    atomic_fetch_add(&n_calls, 1);
-    return __libc_calloc(n, size);
-}
-#endif
-
 static void a_token_allocates_nothing(void **state)
 {
     (void)state;
@@ -494,20 +462,20 @@ static void a_token_allocates_nothing(void **state)
     for (int k = 0; k < 2; k++) {
         machine m;
         k3_error err;
-        must(k3_ckpt_open(&m.ckpt, folder, &err), &err);
+        must(k3_ckpt_open(&m.ckpt, tiny_model, &err), &err);
         uint64_t budget = budget_of(&m, kinds[k].trunk, 2);
         k3_ckpt_close(m.ckpt);
-        m = open_machine(folder, kinds[k], budget);
+        m = open_machine(tiny_model, kinds[k], budget);
         start_run(&got, &m);
         long before = 0;
         for (int i = 0; i < 24; i++) {
-            before = n_calls;
+            before = n_allocations;
             got.n = 0;
             must(decode(&got, &m, i, &err), &err);
             if (i > 3)
-                assert_int_equal(n_calls - before, 0);
+                assert_int_equal(n_allocations - before, 0);
         }
-        assert_true(n_calls > 0);
+        assert_true(n_allocations > 0);
         end_run(&got);
         close_machine(&m);
     }
@@ -516,17 +484,7 @@ static void a_token_allocates_nothing(void **state)
 static int setup(void **state)
 {
     (void)state;
-    tiny_checkpoint *tiny = tiny_new(3);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_remove_folder(folder);
+    tiny_model = tiny_settle(tiny_new(3));
     return 0;
 }
 
@@ -543,5 +501,5 @@ int main(void)
         cmocka_unit_test(a_damaged_layer_is_named),
         cmocka_unit_test(a_token_allocates_nothing),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_teardown);
 }

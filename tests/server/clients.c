@@ -83,6 +83,12 @@ static void end(void *user, srv_end how, const k3_error *err)
         c->err = *err;
 }
 
+void client_text(int32_t *ids, int n)
+{
+    for (int i = 0; i < n; i++)
+        ids[i] = (i * i % 241 + 73 * i + 5) % 250;
+}
+
 client client_new(const int32_t *ids, size_t n, int64_t max_tokens)
 {
     return (client){.settings = {.ids = ids, .n = n, .sampling = {.top_p = 1}, .max_tokens = max_tokens, .n_top = -1}};

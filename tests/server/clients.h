@@ -35,6 +35,8 @@ typedef struct client {
 void must(k3_status status, const k3_error *err);
 void refused(k3_status status, k3_status wanted, const k3_error *err, const char *part);
 
+/* The ids of a prompt, as different as ids of the tiny checkpoint can be. */
+void client_text(int32_t *ids, int n);
 /* Greedy, no log-probabilities; the ids are not copied before client_submit. */
 client client_new(const int32_t *ids, size_t n, int64_t max_tokens);
 void client_submit(client *c, srv_scheduler *scheduler);

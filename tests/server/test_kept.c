@@ -216,13 +216,9 @@ static void a_folder_that_cannot_be_written_is_told(void **state)
 static int setup(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2 * PROMPT; i++)
-        text[i] = (i * i % 241 + 73 * i + 5) % 250;
-    tiny_checkpoint *tiny = tiny_new(2);
-    model = tiny_folder();
+    client_text(text, 2 * PROMPT);
+    model = tiny_settle(tiny_new(2));
     folder = tiny_folder();
-    tiny_write(tiny, model);
-    tiny_free(tiny);
     solo = client_new(text, PROMPT, ANSWER);
     k3_engine *engine = open_engine(0);
     client_solo(&solo, engine);

@@ -10,7 +10,6 @@
 
 enum { MINI_PROMPT = 30, LAYERS = TINY_LAYERS - 1 }; /* of experts, a pass */
 
-static char *folder;
 static int32_t text[400];
 
 /* ---- what comes by ----------------------------------------------------------------------------------------------------- */
@@ -88,7 +87,7 @@ static void a_pass_that_nobody_wants_ends_with_the_layer(void **state)
     static client solo, cut, again;
     static const char *const models[] = {NULL, "models/k3-mini"};
     for (int m = 0; m < 2; m++) {
-        k3_engine *engine = open_engine(m ? models[m] : folder, m ? 20000000 : 0);
+        k3_engine *engine = open_engine(m ? models[m] : tiny_model, m ? 20000000 : 0);
         int all = m ? 8 : LAYERS, in_second_pass = all + all / 2;
         solo = client_new(text, 150, 8);
         client_solo(&solo, engine);
@@ -114,7 +113,7 @@ static void a_pass_that_somebody_wants_goes_on(void **state)
 {
     (void)state;
     static client solo, a, b;
-    k3_engine *engine = open_engine(folder, 0);
+    k3_engine *engine = open_engine(tiny_model, 0);
     solo = client_new(text + 1, 50, 10);
     client_solo(&solo, engine);
     srv_scheduler *scheduler = scheduler_open(engine, &plain);
@@ -148,7 +147,7 @@ static void d01_logits_without_distribution_end_their_request(void **state)
     (void)state;
     static client solo[2], good, bad;
     float logits[TINY_VOCAB];
-    k3_engine *engine = open_engine(folder, 0);
+    k3_engine *engine = open_engine(tiny_model, 0);
     for (int i = 0; i < 2; i++) {
         solo[i] = client_new(text + 1 + i, 50, 10);
         client_solo(&solo[i], engine);
@@ -188,7 +187,7 @@ static void a_pass_that_breaks_ends_only_what_breaks_it(void **state)
 {
     (void)state;
     static client solo[3], c[3], bad;
-    k3_engine *engine = open_engine(folder, 0);
+    k3_engine *engine = open_engine(tiny_model, 0);
     for (int i = 0; i < 3; i++) {
         solo[i] = client_new(text + 1 + i, (size_t)(20 + 60 * i), 30);
         client_solo(&solo[i], engine);
@@ -227,7 +226,7 @@ static void kept_sessions_make_room(void **state)
 {
     (void)state;
     static client c[2], solo;
-    k3_engine *engine = open_engine(folder, 0);
+    k3_engine *engine = open_engine(tiny_model, 0);
     srv_scheduler *scheduler = scheduler_open(engine, &plain);
     solo = client_new(text + 2, 50, 10);
     for (int i = 0; i < 2; i++) {
@@ -308,21 +307,8 @@ static void four_clients_read_fewer_expert_bytes_a_token_than_four_alone(void **
 
 static int setup(void **state)
 {
-    (void)state;
-    for (int i = 0; i < 400; i++)
-        text[i] = (i * i % 241 + 73 * i + 5) % 250;
-    tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_remove_folder(folder);
-    return 0;
+    client_text(text, 400);
+    return tiny_setup(state);
 }
 
 int main(void)
@@ -335,5 +321,5 @@ int main(void)
         cmocka_unit_test(kept_sessions_make_room),
         cmocka_unit_test(four_clients_read_fewer_expert_bytes_a_token_than_four_alone),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_teardown);
 }

@@ -9,14 +9,13 @@
 enum { V = TINY_VOCAB, LONG = 300 };
 
 static const srv_limits plain = {.max_running = 8, .max_waiting = 64, .mark_interval = 64, .cache_bytes = 64 << 20};
-static char *folder;
 static int32_t text[4 * LONG]; /* ids, no end of a message among them */
 
 static k3_engine *open_engine(void)
 {
     k3_engine *engine;
     k3_error err;
-    must(k3_engine_open(&engine, folder, &(k3_config){.backend = "cpu", .threads = 2, .chunk_rows = 64}, &err), &err);
+    must(k3_engine_open(&engine, tiny_model, &(k3_config){.backend = "cpu", .threads = 2, .chunk_rows = 64}, &err), &err);
     return engine;
 }
 
@@ -549,10 +548,7 @@ static char *damaged_model(void)
     set_f32(tiny, TINY_BODY "layers.1.block_sparse_moe.gate.e_score_correction_bias", bias, TINY_EXPERTS);
     tiny_tensor *scale = tiny_find(tiny, TINY_BODY "layers.1.block_sparse_moe.experts.7.w2.weight_scale");
     memset(scale->data, 254, scale->n_bytes);
-    char *damaged = tiny_folder();
-    tiny_write(tiny, damaged);
-    tiny_free(tiny);
-    return damaged;
+    return tiny_settle(tiny);
 }
 
 /* Does not say token 251. */
@@ -678,21 +674,8 @@ static void a_thousand_random_operations_mix_nothing_up(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
-    for (int i = 0; i < 4 * LONG; i++)
-        text[i] = (i * i % 241 + 73 * i + 5) % 250;
-    tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_remove_folder(folder);
-    return 0;
+    client_text(text, 4 * LONG);
+    return tiny_setup(state);
 }
 
 int main(void)
@@ -714,5 +697,5 @@ int main(void)
         cmocka_unit_test(d01_what_is_no_number_ends_one_request),
         cmocka_unit_test(a_thousand_random_operations_mix_nothing_up),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_teardown);
 }

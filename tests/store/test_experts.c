@@ -17,7 +17,6 @@
 
 enum { ALL = 12 * TINY_EXPERTS, LAYER = 5 };
 
-static char *folder;
 static k3_ckpt *ckpt;
 
 /* Whether the device's memory is shown to the host, as it is where both share it. */
@@ -306,23 +305,17 @@ static void ids_that_do_not_exist_are_refused(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     k3_error err;
-    tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    if (k3_ckpt_open(&ckpt, folder, &err) != K3_OK)
+    tiny_setup(state);
+    if (k3_ckpt_open(&ckpt, tiny_model, &err) != K3_OK)
         fail_msg("%s", err.text);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     k3_ckpt_close(ckpt);
-    tiny_remove_folder(folder);
-    return 0;
+    return tiny_teardown(state);
 }
 
 int main(void)

@@ -17,7 +17,6 @@
 
 enum { LAYER = 5 };
 
-static char *folder;
 static k3_ckpt *ckpt;
 static k3_backend *cpu;
 
@@ -166,7 +165,7 @@ static void g07_a_file_that_is_cut_while_running_is_named(void **state)
     const k3_tensor_info *t = k3_ckpt_role(ckpt, K3_R_W1, LAYER, 4);
     const char *path = k3_ckpt_shard_path(ckpt, t->shard), *name = strrchr(path, '/') + 1;
     size_t n_bytes;
-    char *whole = tiny_get_file(folder, name, &n_bytes);
+    char *whole = tiny_get_file(tiny_model, name, &n_bytes);
     k3_stream *stream = open_stream(2);
     assert_int_equal(truncate(path, (off_t)t->offset + 10), 0);
     fails(stream, ids, 3, K3_E_IO, name);
@@ -357,11 +356,9 @@ static void what_was_taken_back_in_part_is_read_again(void **state)
     static const int32_t ids[] = {2}, next[] = {6}, other[] = {5};
     k3_ckpt *kept = ckpt;
     k3_error err;
-    char *torn = tiny_folder();
     tiny_checkpoint *tiny = tiny_new(6);
     tear(tiny);
-    tiny_write(tiny, torn);
-    tiny_free(tiny);
+    char *torn = tiny_settle(tiny);
     if (k3_ckpt_open(&ckpt, torn, &err) != K3_OK)
         fail_msg("%s", err.text);
     for (int n_slots = 3; n_slots <= 5; n_slots++) {
@@ -389,24 +386,18 @@ static void what_was_taken_back_in_part_is_read_again(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     k3_error err;
-    tiny_checkpoint *tiny = tiny_new(2);
-    folder = tiny_folder();
-    tiny_write(tiny, folder);
-    tiny_free(tiny);
-    if (k3_ckpt_open(&ckpt, folder, &err) != K3_OK || k3_cpu_open(&cpu, NULL, &(k3_backend_config){.threads = 1}, &err) != K3_OK)
+    tiny_setup(state);
+    if (k3_ckpt_open(&ckpt, tiny_model, &err) != K3_OK || k3_cpu_open(&cpu, NULL, &(k3_backend_config){.threads = 1}, &err) != K3_OK)
         fail_msg("%s", err.text);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     cpu->close(cpu);
     k3_ckpt_close(ckpt);
-    tiny_remove_folder(folder);
-    return 0;
+    return tiny_teardown(state);
 }
 
 int main(void)

@@ -495,6 +495,30 @@ void tiny_write(const tiny_checkpoint *tiny, const char *folder)
         write_index(tiny, folder);
 }
 
+char *tiny_settle(tiny_checkpoint *tiny)
+{
+    char *folder = tiny_folder();
+    tiny_write(tiny, folder);
+    tiny_free(tiny);
+    return folder;
+}
+
+char *tiny_model;
+
+int tiny_setup(void **state)
+{
+    (void)state;
+    tiny_model = tiny_settle(tiny_new(2));
+    return 0;
+}
+
+int tiny_teardown(void **state)
+{
+    (void)state;
+    tiny_remove_folder(tiny_model);
+    return 0;
+}
+
 void tiny_edit_header(const char *folder, const char *shard, const char *from, const char *to)
 {
     size_t n = 0;

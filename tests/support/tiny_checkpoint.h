@@ -55,7 +55,14 @@ void tiny_replace(char **text, const char *from, const char *to);
 char *tiny_folder(void);
 void tiny_remove_folder(char *folder);
 void tiny_write(const tiny_checkpoint *tiny, const char *folder);
+/* Writes into a fresh folder and frees. */
+char *tiny_settle(tiny_checkpoint *tiny);
 void tiny_shard_name(char name[64], const tiny_checkpoint *tiny, int shard);
+
+/* Set-up of a group of tests: the unchanged checkpoint in two shards lies in the folder tiny_model. */
+extern char *tiny_model;
+int tiny_setup(void **state);
+int tiny_teardown(void **state);
 
 /* Files in a folder. */
 void tiny_put_file(const char *folder, const char *name, const void *bytes, size_t n_bytes);
