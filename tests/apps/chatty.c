@@ -43,3 +43,15 @@ char *chatty_folder(void)
     put_tokenizer(folder);
     return folder;
 }
+
+int chatty_setup(void **state)
+{
+    *state = chatty_folder();
+    return 0;
+}
+
+int chatty_teardown(void **state)
+{
+    tiny_remove_folder(*state);
+    return 0;
+}

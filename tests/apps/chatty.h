@@ -6,5 +6,8 @@ enum { CHATTY_VOCAB = 512, CHATTY_END = 258 }; /* 256 bytes, 256 special slots; 
 
 /* A temporary folder; tiny_remove_folder ends it. */
 char *chatty_folder(void);
+/* Set-up of a group of tests: *state is such a folder. */
+int chatty_setup(void **state);
+int chatty_teardown(void **state);
 
 #endif

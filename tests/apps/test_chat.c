@@ -299,18 +299,6 @@ static void the_bundled_model_answers_and_calls_tools(void **state)
     process_free(&r);
 }
 
-static int make_folder(void **state)
-{
-    *state = chatty_folder();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    tiny_remove_folder(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,5 +318,5 @@ int main(void)
         cmocka_unit_test(tasks_are_scored_by_family),
         cmocka_unit_test(the_bundled_model_answers_and_calls_tools),
     };
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, chatty_setup, chatty_teardown);
 }

@@ -348,18 +348,6 @@ static void a_text_is_tokenized_and_scored(void **state)
     process_free(&r);
 }
 
-static int make_folder(void **state)
-{
-    *state = chatty_folder();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    tiny_remove_folder(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,5 +371,5 @@ int main(void)
         cmocka_unit_test(logits_that_cannot_be_written_are_an_error_that_names_the_file),
         cmocka_unit_test(a_text_is_tokenized_and_scored),
     };
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, chatty_setup, chatty_teardown);
 }

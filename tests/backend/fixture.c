@@ -39,6 +39,15 @@ void must_sync(k3_backend *be)
         fail_msg("%s: %s", be->name, err.text);
 }
 
+void must_fail(k3_backend *be, k3_status status, const char *a, const char *b)
+{
+    k3_error err = {0};
+    k3_status got = be->sync(be, &err);
+    if (got != status || !strstr(err.text, a) || !strstr(err.text, b))
+        fail_msg("status %d, \"%s\"; wanted %d, \"%s\" and \"%s\"", (int)got, err.text, (int)status, a, b);
+    assert_int_equal(be->sync(be, &err), K3_OK);
+}
+
 /* Since keep_track; -1: they are not remembered. */
 static k3_buf *made[4096];
 static int n_made = -1;

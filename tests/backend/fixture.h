@@ -21,6 +21,8 @@ extern const char *const level_names[N_LEVELS];
 k3_backend *open_level(const char *level, int threads);
 /* Reports a kept failure as a test failure. */
 void must_sync(k3_backend *be);
+/* The kept failure has this status and names both words; afterwards nothing is kept. */
+void must_fail(k3_backend *be, k3_status status, const char *a, const char *b);
 
 /* Buffers made from keep_track on, all of one backend, are released by release_tracked. */
 void keep_track(void);

@@ -1,5 +1,6 @@
 /* What surrounds the ops: opening by name, memory, budget, statistics, kept failures and refusals. */
 #include "fixture.h"
+#include "refusals.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,16 +12,6 @@ static k3_backend *open_any(void)
     if (k3_backend_open(&be, &(k3_backend_config){.name = "cpu", .threads = 2}, NULL, 0, &err) != K3_OK)
         fail_msg("%s", err.text);
     return be;
-}
-
-/* The kept failure has this status and names each of the words; afterwards nothing is kept. */
-static void fails_with(k3_backend *be, k3_status status, const char *a, const char *b)
-{
-    k3_error err = {0};
-    assert_int_equal(be->sync(be, &err), status);
-    if (!strstr(err.text, a) || !strstr(err.text, b))
-        fail_msg("\"%s\" names neither \"%s\" nor \"%s\"", err.text, a, b);
-    assert_int_equal(be->sync(be, &err), K3_OK);
 }
 
 static void refused(const char *name, k3_status status, const char *word)
@@ -112,7 +103,7 @@ static void budget_is_kept(void **state)
     be->memory->set_budget(be, 1000);
     k3_ref a = new_bytes(be, 600);
     assert_null(be->memory->alloc(be, 401, "the second buffer"));
-    fails_with(be, K3_E_NOMEM, "the second buffer", "401");
+    must_fail(be, K3_E_NOMEM, "the second buffer", "401");
     k3_ref b = new_bytes(be, 400);
     char page[64];
     k3_buf *wrapped = be->memory->wrap(be, page, sizeof page, "host pages"); /* memory that exists already costs no budget */
@@ -125,12 +116,12 @@ static void budget_is_kept(void **state)
     be->memory->release(be, a.buf);
     be->memory->set_budget(be, 300); /* below what is in use: nothing new, nothing lost */
     assert_null(be->memory->alloc(be, 1, "one byte"));
-    fails_with(be, K3_E_NOMEM, "one byte", "300");
+    must_fail(be, K3_E_NOMEM, "one byte", "300");
     assert_null(be->memory->alloc(be, UINT64_MAX, "everything"));
-    fails_with(be, K3_E_NOMEM, "everything", "budget");
+    must_fail(be, K3_E_NOMEM, "everything", "budget");
     be->memory->set_budget(be, 0);
     assert_null(be->memory->alloc(be, UINT64_MAX / 2, "half of everything"));
-    fails_with(be, K3_E_NOMEM, "half of everything", "bytes");
+    must_fail(be, K3_E_NOMEM, "half of everything", "bytes");
     be->memory->release(be, b.buf);
     be->close(be); /* releases `wrapped` */
 }
@@ -149,13 +140,13 @@ static void copies_stay_inside(void **state)
     assert_memory_equal(text, "aabcdefg", 8);
     must_sync(be);
     be->memory->upload(be, k3_at(a, 5), "xyzw", 4);
-    fails_with(be, K3_E_INVALID, "upload", "8");
+    must_fail(be, K3_E_INVALID, "upload", "8");
     be->memory->download(be, text, k3_at(a, 9), 1);
-    fails_with(be, K3_E_INVALID, "download", "8");
+    must_fail(be, K3_E_INVALID, "download", "8");
     be->memory->copy(be, b, k3_at(a, 1), 8);
-    fails_with(be, K3_E_INVALID, "copy", "8");
+    must_fail(be, K3_E_INVALID, "copy", "8");
     be->memory->upload(be, (k3_ref){NULL, 0}, "x", 1);
-    fails_with(be, K3_E_INVALID, "upload", "0");
+    must_fail(be, K3_E_INVALID, "upload", "0");
     char host[4] = "hos";
     k3_buf *wrapped = be->memory->wrap(be, host, 4, "host");
     be->memory->upload(be, (k3_ref){wrapped, 0}, "new", 4);
@@ -173,7 +164,7 @@ static void first_failure_is_kept(void **state)
     k3_ref y = put_floats(be, (float[6]){9, 9, 9, 9, 9, 9}, 6);
     be->ops->embed(be, y, &table, put_bytes(be, ids, sizeof ids), 3);
     be->ops->attnres_mix(be, y, &y, 0, y, 1, 1, 0);
-    fails_with(be, K3_E_INVALID, "embed: row 1 asks for id 2", "0 to 1");
+    must_fail(be, K3_E_INVALID, "embed: row 1 asks for id 2", "0 to 1");
     const float *got = k3_host(y);
     assert_true(got[0] == 3 && got[1] == 4 && got[2] == 0 && got[5] == 0);
     be->close(be);
@@ -210,73 +201,11 @@ static void statistics_count_and_reset(void **state)
     be->close(be);
 }
 
-static void types_are_refused_by_name(void **state)
+static void what_cannot_be_computed_is_refused_by_name(void **state)
 {
     (void)state;
     k3_backend *be = open_any();
-    random_stream r = {2};
-    k3_ref x = new_floats(be, 4096), y = new_floats(be, 4096), ids = new_bytes(be, 64);
-    k3_mat good = random_mat(be, &r, K3_MXFP4, 32, 32, 0), unknown = good, odd = good, bare = good,
-           wide = random_mat(be, &r, K3_F32, 2, 33, 0);
-    unknown.type = K3_N_TYPES;
-    odd.cols = 33;
-    bare.scale.buf = NULL;
-    be->ops->matmul(be, &(k3_proj){&unknown, y}, 1, x, 1);
-    fails_with(be, K3_E_UNSUPPORTED, "matmul", "unknown");
-    be->ops->matmul(be, &(k3_proj){&odd, y}, 1, x, 1);
-    fails_with(be, K3_E_UNSUPPORTED, "matmul: a mxfp4", "multiple of 32");
-    be->ops->matmul(be, &(k3_proj){&bare, y}, 1, x, 1);
-    fails_with(be, K3_E_INVALID, "matmul: a mxfp4", "scales");
-    be->ops->matmul(be, (k3_proj[2]){{&good, y}, {&wide, y}}, 2, x, 1);
-    fails_with(be, K3_E_INVALID, "projection 1 takes 33", "32");
-    be->ops->embed(be, y, &unknown, ids, 1);
-    fails_with(be, K3_E_UNSUPPORTED, "embed", "unknown");
-
-    k3_mla_dims d = {1, 16, 8, 16, 32, K3_INT8};
-    k3_run run = {0, 1, 0, y};
-    be->ops->mla_append(be, x, x, &run, 1, &d, 0);
-    fails_with(be, K3_E_UNSUPPORTED, "mla_append", "int8");
-    be->ops->mla_attend(be, x, x, &good, &run, 1, &d, 1);
-    fails_with(be, K3_E_UNSUPPORTED, "mla_attend", "int8");
-    d.cache = K3_F32;
-    be->ops->mla_attend(be, x, x, &unknown, &run, 1, &d, 1);
-    fails_with(be, K3_E_UNSUPPORTED, "mla_attend", "unknown");
-    d.heads = 2;
-    be->ops->mla_attend(be, x, x, &good, &run, 1, &d, 1);
-    fails_with(be, K3_E_INVALID, "mla_attend: kv_b is [32, 32]", "[64, 32]");
-
-    k3_expert fine = {good, good, good}, coded = {good, random_mat(be, &r, K3_INT8, 32, 32, 0), good}, bent = fine;
-    bent.w2 = random_mat(be, &r, K3_MXFP4, 64, 32, 0);
-    const k3_expert *table[4] = {&fine, &coded, NULL, &bent};
-    k3_moe moe = {.T = 1, .K = 2, .E = 4, .L = 32, .I = 32, .b1 = 4, .b2 = 25, .host_ids = (int32_t[2]){0, 1}, .experts = table};
-    be->ops->moe_experts(be, y, x, &moe);
-    fails_with(be, K3_E_UNSUPPORTED, "w3 of expert 1 is int8", "mxfp4");
-    moe.host_ids = (int32_t[2]){0, 4};
-    be->ops->moe_experts(be, y, x, &moe);
-    fails_with(be, K3_E_INVALID, "moe_experts", "expert 4");
-    moe.host_ids = (int32_t[2]){0, -3};
-    be->ops->moe_experts(be, y, x, &moe);
-    fails_with(be, K3_E_INVALID, "moe_experts", "expert -3");
-    moe.host_ids = (int32_t[2]){0, 3};
-    be->ops->moe_experts(be, y, x, &moe);
-    fails_with(be, K3_E_INVALID, "w2 of expert 3 is [64, 32]", "[32, 32]");
-    be->close(be);
-}
-
-static void shapes_are_refused(void **state)
-{
-    (void)state;
-    k3_backend *be = open_any();
-    k3_ref x = new_floats(be, 4096), src[33];
-    for (int i = 0; i < 33; i++)
-        src[i] = x;
-    be->ops->attnres_mix(be, x, src, 33, x, 1, 1, 0);
-    fails_with(be, K3_E_UNSUPPORTED, "attnres_mix", "33");
-    k3_run run = {0, 1, 0, x};
-    be->ops->shortconv(be, x, x, x, &run, 1, 8, 9);
-    fails_with(be, K3_E_UNSUPPORTED, "shortconv", "9");
-    be->ops->router_topk(be, x, x, x, x, 1, 4, 5, 1, 1);
-    fails_with(be, K3_E_INVALID, "router_topk", "5");
+    check_refusals(be);
     be->close(be);
 }
 
@@ -292,7 +221,7 @@ static void a_nan_in_the_router_is_named(void **state)
         logits[2 * 20 + 19] = NAN;
         k3_ref ids = new_bytes(be, 3 * 4 * 4), weights = new_floats(be, 12), bias = new_floats(be, 20);
         be->ops->router_topk(be, ids, weights, put_floats(be, logits, 60), bias, 3, 20, 4, 1, 1);
-        fails_with(be, K3_E_NUMERIC, "router_topk", "row 2");
+        must_fail(be, K3_E_NUMERIC, "router_topk", "row 2");
         for (int i = 0; i < 12; i++)
             assert_in_range(((int32_t *)k3_host(ids))[i], 0, 19);
         be->close(be);
@@ -333,8 +262,7 @@ int main(void)
         cmocka_unit_test(copies_stay_inside),
         cmocka_unit_test(first_failure_is_kept),
         cmocka_unit_test(statistics_count_and_reset),
-        cmocka_unit_test(types_are_refused_by_name),
-        cmocka_unit_test(shapes_are_refused),
+        cmocka_unit_test(what_cannot_be_computed_is_refused_by_name),
         cmocka_unit_test(a_nan_in_the_router_is_named),
         cmocka_unit_test(type_table_is_the_contract),
     };
