@@ -41,6 +41,31 @@ static inline vi vi_load(const void *p)
     return vreinterpretq_s32_u8(vld1q_u8(p));
 }
 
+static inline vi vi_sub8(vi a, vi b)
+{
+    return vreinterpretq_s32_s8(vsubq_s8(vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)));
+}
+
+static inline int vi_any_above8(const vi v[4], int most)
+{
+    uint8x16_t a = vmaxq_u8(vreinterpretq_u8_s32(v[0]), vreinterpretq_u8_s32(v[1]));
+    uint8x16_t b = vmaxq_u8(vreinterpretq_u8_s32(v[2]), vreinterpretq_u8_s32(v[3]));
+    return vmaxvq_u8(vmaxq_u8(a, b)) > most;
+}
+
+/* Instructions do not load. */
+static inline vi vi_load_once(const void *p)
+{
+    return vi_load(p);
+}
+
+static inline vi vi_load_spread(const unsigned char *p)
+{
+    uint16x8_t x = vmovl_u8(vld1_u8(p));
+    x = vandq_u16(vorrq_u16(x, vshlq_n_u16(x, 4)), vdupq_n_u16(0x0f0f));
+    return vreinterpretq_s32_u16(vandq_u16(vorrq_u16(x, vshlq_n_u16(x, 2)), vdupq_n_u16(0x3333)));
+}
+
 /* One row fills a vector. */
 static inline vi vi_load_rows(const unsigned char *p, size_t step)
 {
@@ -86,10 +111,12 @@ static inline vi vi_int8(vi x)
     return x;
 }
 
-static inline vi vi_twice_e2m1(vi nibbles)
+static inline void vi_split_e2m1(vi *low, vi *high, vi bytes)
 {
-    static const unsigned char table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-    return vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8(table), vreinterpretq_u8_s32(nibbles)));
+    static const unsigned char values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    uint8x16_t table = vld1q_u8(values);
+    *low = vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(vi_and(bytes, vi_set8(15)))));
+    *high = vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(vi_shift_right4(bytes))));
 }
 
 /* Codes without a sign are below 128. */
@@ -132,9 +159,9 @@ static inline vi vi_pair_sums(vi a, vi b)
     return vpaddq_s32(a, b);
 }
 
-static inline vi vi_pair_sums16(vi a, vi b)
+static inline vi vi_four_sums16(const vi v[4])
 {
-    return vpaddq_s32(a, b);
+    return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
 }
 
 static inline vi vi_join_halves(vi a, vi b)
@@ -195,6 +222,12 @@ static inline vf vi_to_float(vi x)
 static inline vf vi_as_float(vi x)
 {
     return vreinterpretq_f32_s32(x);
+}
+
+static inline vf vi_exponent(vi dwords, int i)
+{
+    uint32x4_t byte = vandq_u32(vshlq_u32(vreinterpretq_u32_s32(dwords), vdupq_n_s32(-8 * i)), vdupq_n_u32(255));
+    return vreinterpretq_f32_u32(vshlq_n_u32(byte, 23));
 }
 
 static inline vf vi_e8m0(vi dwords, int i)

@@ -4,4 +4,6 @@
 
 #include "backend/cpu/x86/vi_avx2.h"
 
+#include "backend/cpu/vec/matmul_q8_few_body.h"
+
 #include "backend/cpu/vec/matmul_q8_body.h"

@@ -36,9 +36,35 @@ static inline vi vi_sub32(vi a, vi b)
     return _mm256_sub_epi32(a, b);
 }
 
+static inline vi vi_sub8(vi a, vi b)
+{
+    return _mm256_sub_epi8(a, b);
+}
+
+static inline int vi_any_above8(const vi v[4], int most)
+{
+    vi largest = _mm256_max_epu8(_mm256_max_epu8(v[0], v[1]), _mm256_max_epu8(v[2], v[3]));
+    vi above = _mm256_subs_epu8(largest, vi_set8(most));
+    return !_mm256_testz_si256(above, above);
+}
+
 static inline vi vi_load(const void *p)
 {
     return _mm256_loadu_si256(p);
+}
+
+static inline vi vi_load_once(const void *p)
+{
+    vi x = vi_load(p);
+    __asm__("" : "+x"(x));
+    return x;
+}
+
+static inline vi vi_load_spread(const unsigned char *p)
+{
+    vi x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    x = vi_and(_mm256_or_si256(x, _mm256_slli_epi16(x, 4)), vi_set8(0x0f));
+    return vi_and(_mm256_or_si256(x, _mm256_slli_epi16(x, 2)), vi_set8(0x33));
 }
 
 static inline void vi_store(void *p, vi x)
@@ -90,10 +116,11 @@ static inline vi vi_int8(vi x)
     return x;
 }
 
-static inline vi vi_twice_e2m1(vi nibbles)
+static inline void vi_split_e2m1(vi *low, vi *high, vi bytes)
 {
-    const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles);
+    const vi table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    *low = _mm256_shuffle_epi8(table, vi_and(bytes, vi_set8(15)));
+    *high = _mm256_shuffle_epi8(table, vi_and(vi_shift_right4(bytes), vi_set8(15)));
 }
 
 static inline vi vi_four(const signed char *x)
@@ -150,9 +177,11 @@ static inline vi vi_pair_sums(vi a, vi b)
     return vi_add32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
 }
 
-static inline vi vi_pair_sums16(vi a, vi b)
+static inline vi vi_four_sums16(const vi v[4])
 {
-    return _mm256_madd_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16(1));
+    __m256 a = _mm256_castsi256_ps(_mm256_packs_epi32(v[0], v[1])), b = _mm256_castsi256_ps(_mm256_packs_epi32(v[2], v[3]));
+    vi even = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), odd = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd));
+    return _mm256_madd_epi16(_mm256_add_epi16(even, odd), _mm256_set1_epi16(1));
 }
 
 static inline vi vi_join_halves(vi a, vi b)
@@ -215,6 +244,12 @@ static inline vf vi_to_float(vi x)
 static inline vf vi_as_float(vi x)
 {
     return _mm256_castsi256_ps(x);
+}
+
+static inline vf vi_exponent(vi dwords, int i)
+{
+    vi bits = i < 3 ? _mm256_sll_epi32(dwords, _mm_cvtsi32_si128(23 - 8 * i)) : _mm256_srli_epi32(dwords, 1);
+    return vi_as_float(vi_and(bits, vi_set32(0x7f800000)));
 }
 
 static inline vf vi_e8m0(vi dwords, int i)

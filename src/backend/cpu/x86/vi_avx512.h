@@ -37,9 +37,37 @@ static inline vi vi_sub32(vi a, vi b)
     return _mm512_sub_epi32(a, b);
 }
 
+static inline vi vi_sub8(vi a, vi b)
+{
+    return _mm512_sub_epi8(a, b);
+}
+
+/* Whether any byte of the four is larger than that, bytes without a sign. */
+static inline int vi_any_above8(const vi v[4], int most)
+{
+    vi largest = _mm512_max_epu8(_mm512_max_epu8(v[0], v[1]), _mm512_max_epu8(v[2], v[3]));
+    return _mm512_cmpgt_epu8_mask(largest, vi_set8(most)) != 0;
+}
+
 static inline vi vi_load(const void *p)
 {
     return _mm512_loadu_si512(p);
+}
+
+/* Codes that several instructions use: one load, which the compiler does not fold into each of them. */
+static inline vi vi_load_once(const void *p)
+{
+    vi x = vi_load(p);
+    __asm__("" : "+v"(x));
+    return x;
+}
+
+/* Half a vector of bytes of four 2-bit codes as bytes of two 4-bit codes. */
+static inline vi vi_load_spread(const unsigned char *p)
+{
+    vi x = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    x = vi_and(_mm512_or_si512(x, _mm512_slli_epi16(x, 4)), vi_set8(0x0f));
+    return vi_and(_mm512_or_si512(x, _mm512_slli_epi16(x, 2)), vi_set8(0x33));
 }
 
 /* 16 bytes from each of p, p + step, ..., one after the other. */
@@ -95,11 +123,12 @@ static inline vi vi_int8(vi x)
     return _mm512_xor_si512(x, vi_set8(-128));
 }
 
-/* Twice the values of e2m1 codes, plus 12. */
-static inline vi vi_twice_e2m1(vi nibbles)
+/* Bytes of two e2m1 codes: twice the values, plus 12, of the low ones and of the high ones. */
+static inline void vi_split_e2m1(vi *low, vi *high, vi bytes)
 {
-    const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
+    const vi table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    *low = _mm512_shuffle_epi8(table, vi_and(bytes, vi_set8(15)));
+    *high = _mm512_shuffle_epi8(table, vi_and(vi_shift_right4(bytes), vi_set8(15)));
 }
 
 /* sum + the products of each dword's 4 codes u >= 0 with the 4 signed bytes of x. */
@@ -152,10 +181,12 @@ static inline vi vi_pair_sums(vi a, vi b)
     return vi_add32(_mm512_castps_si512(_mm512_shuffle_ps(x, y, 0x88)), _mm512_castps_si512(_mm512_shuffle_ps(x, y, 0xdd)));
 }
 
-/* The same for dwords that fit 16 bits. */
-static inline vi vi_pair_sums16(vi a, vi b)
+/* Sums of each 16 bytes: dword i of a lane is that of vector i. Dwords, and sums of two, fit 16 bits. */
+static inline vi vi_four_sums16(const vi v[4])
 {
-    return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    __m512 a = _mm512_castsi512_ps(_mm512_packs_epi32(v[0], v[1])), b = _mm512_castsi512_ps(_mm512_packs_epi32(v[2], v[3]));
+    vi even = _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)), odd = _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd));
+    return _mm512_madd_epi16(_mm512_add_epi16(even, odd), _mm512_set1_epi16(1));
 }
 
 /* a and b hold blocks of 32 bytes one after the other: dword by dword, the two halves of each added, 16 bytes a block. */
@@ -222,13 +253,19 @@ static inline vf vi_as_float(vi x)
     return _mm512_castsi512_ps(x);
 }
 
+/* Byte i of each dword as the exponent of a number without a mantissa: 2^(byte - 127) for 1 to 254. */
+static inline vf vi_exponent(vi dwords, int i)
+{
+    vi bits = i < 3 ? _mm512_sll_epi32(dwords, _mm_cvtsi32_si128(23 - 8 * i)) : _mm512_srli_epi32(dwords, 1);
+    return vi_as_float(vi_and(bits, vi_set32(0x7f800000)));
+}
+
 /* 2^(byte - 127) of byte i of each dword: k3_e8m0. Bytes 0 and 255 have a mantissa. */
 static inline vf vi_e8m0(vi dwords, int i)
 {
-    vi bits = i < 3 ? _mm512_sll_epi32(dwords, _mm_cvtsi32_si128(23 - 8 * i)) : _mm512_srli_epi32(dwords, 1);
-    bits = vi_and(bits, vi_set32(0x7f800000));
+    vi bits = vi_of_float(vi_exponent(dwords, i));
     __mmask16 is_odd = _mm512_testn_epi32_mask(vi_add32(bits, vi_set32(0x00800000)), vi_set32(0x7f000000));
-    return _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, is_odd, bits, vi_set32(0x00400000)));
+    return vi_as_float(_mm512_mask_or_epi32(bits, is_odd, bits, vi_set32(0x00400000)));
 }
 
 #endif
