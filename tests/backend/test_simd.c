@@ -274,10 +274,12 @@ static void scales_at_the_ends_keep_their_bits(void **state)
                 k3_cpu_kernels_get(&k, (k3_cpu_level)l, 0);
                 memset(y[1], 0, sizeof y[1]);
                 k.matmul_q8(rows[1], &q, row_of, n, &w, 0, ROWS);
-                for (int i = 0; i < n * ROWS; i++)
-                    if (memcmp(&y[0][0][i], &y[1][0][i], sizeof(float)) && !(isnan(y[0][0][i]) && isnan(y[1][0][i])))
-                        fail_msg("%s: matrix %d, row %d of %d rows of x, output %d: %a, scalar %a", k3_cpu_level_name((k3_cpu_level)l), m,
-                                 i / ROWS, n, i % ROWS, (double)y[1][0][i], (double)y[0][0][i]);
+                for (int i = 0; i < n * ROWS; i++) {
+                    const float *want = &y[0][i / ROWS][i % ROWS], *got = &y[1][i / ROWS][i % ROWS];
+                    if (memcmp(got, want, sizeof *got) && !(isnan(*got) && isnan(*want)))
+                        fail_msg("%s: matrix %d, row %d of %d, output %d: %a, scalar %a", k3_cpu_level_name((k3_cpu_level)l), m, i / ROWS,
+                                 n, i % ROWS, (double)*got, (double)*want);
+                }
             }
     }
 }
