@@ -2,7 +2,7 @@
 #ifndef K3_BACKEND_CPU_ARM_VI_H
 #define K3_BACKEND_CPU_ARM_VI_H
 
-enum { VI_ROWS = 4, VI_SOME = 8, VI_MANY = 12, VI_INT8_OFFSET = 0 };
+enum { VI_ROWS = 4, VI_SOME = 8, VI_MANY = 12, VI_INT8_OFFSET = 0, VI_ASKS = 1 };
 
 typedef int32x4_t vi;
 

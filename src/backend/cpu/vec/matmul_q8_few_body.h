@@ -2,8 +2,8 @@
  * at a time, and lanes are added up. */
 #include "backend/cpu/vec/q8_tile.h"
 
-/* Most rows of x; how much later a line is asked for again, in bytes. */
-enum { FEW = 3, AGAIN = 16384 };
+/* Most rows of x; bytes of a line of the cache. */
+enum { FEW = 3, LINE = 64 };
 
 /* x for a step of LANES blocks: the vectors that meet the two of a row, and what takes the offset off. */
 typedef struct step_x {
@@ -41,13 +41,14 @@ K3_INLINE vi row_sums(const vi u[2], const step_x *s, const k3_type type)
     return vi_dot(vi_dot(s->start[0], u[0], s->x[0]), u[1], s->x[1]);
 }
 
-/* Asks for the lines of n bytes, and for those that lie AGAIN further: twice for each, because a processor drops such a request while too
- * many are on their way. */
+/* Asks for the lines of n bytes, and for those 4, 8, .. KB further: VI_ASKS times for each in the end, because a processor drops such a
+ * request while too many are on their way. */
 K3_INLINE void fetch(const unsigned char *p, const int n)
 {
-    for (int i = 0; i < n; i += 64) {
+    for (int i = 0; i < n; i += LINE) {
         vf_prefetch(p + i);
-        vf_prefetch(p + i + AGAIN);
+        for (int again = 1; again < VI_ASKS; again++)
+            vf_prefetch(p + i + (2048 << again));
     }
 }
 
@@ -63,7 +64,8 @@ K3_INLINE void step_dots(vi (*dot)[LANES], const step_x *s, const int n_t, const
             vi u[2];
             /* There are no registers for the addresses of all rows, and what is fetched at once is not fetched. */
             __asm__ volatile("" : "+r"(p) : : "memory");
-            fetch(ahead + (4 * g + i) * row_step, row_step);
+            if ((4 * g + i) * row_step % LINE == 0)
+                fetch(ahead + (4 * g + i) * row_step, row_step);
             row_codes(u, p + (size_t)i * stride, type);
             for (int t = 0; t < n_t; t++)
                 sums[t][i] = row_sums(u, &s[t], type);
@@ -115,7 +117,7 @@ K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const
         vi dot[FEW][LANES];
         for (int t = 0; t < n_t; t++)
             xs[t] = load_step_x(codes[t] + b * K3_Q8_BLOCK, type);
-        if (scale_step && b / LANES * scale_step % 64 == 0)
+        if (scale_step && b / LANES * scale_step % LINE == 0)
             fetch(scale_ahead + b / LANES * scale_step, scale_step);
         step_dots(dot, xs, n_t, p + (size_t)b * (size_t)bytes_a_block(type), w->row_bytes, ahead, type);
         ahead += VI_ROWS * row_step;

@@ -2,7 +2,7 @@
 #ifndef K3_BACKEND_CPU_X86_VI_H
 #define K3_BACKEND_CPU_X86_VI_H
 
-enum { VI_ROWS = 8, VI_SOME = 4, VI_MANY = 4, VI_INT8_OFFSET = 0 };
+enum { VI_ROWS = 8, VI_SOME = 4, VI_MANY = 4, VI_INT8_OFFSET = 0, VI_ASKS = 2 };
 
 typedef __m256i vi;
 

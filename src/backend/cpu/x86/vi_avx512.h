@@ -2,8 +2,9 @@
 #ifndef K3_BACKEND_CPU_X86_VI_H
 #define K3_BACKEND_CPU_X86_VI_H
 
-/* Rows of a tile; rows of x of a pass that turns codes as it goes, and of one over a panel; what vi_int8 adds to a code. */
-enum { VI_ROWS = 16, VI_SOME = 8, VI_MANY = 12, VI_INT8_OFFSET = 128 };
+/* Rows of a tile; rows of x of a pass that turns codes as it goes, and of one over a panel; what vi_int8 adds to a code; how often few rows
+ * of x ask for a line ahead. */
+enum { VI_ROWS = 16, VI_SOME = 8, VI_MANY = 12, VI_INT8_OFFSET = 128, VI_ASKS = 4 };
 
 typedef __m512i vi;
 
