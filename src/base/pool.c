@@ -22,9 +22,15 @@ enum { K3_ROUNDS = 24 };
 /* What threads write at once lies this far apart: two lines, because processors fetch them in pairs. */
 enum { K3_APART = 128 };
 
+/* First item of the piece that a thread does next; -1: there is none. */
+typedef struct k3_coming {
+    _Alignas(K3_APART) int64_t first;
+} k3_coming;
+
 struct k3_pool {
     int n_threads;
-    k3_nodes *nodes; /* NULL: threads are where the system puts them */
+    k3_coming *coming; /* [n_threads] */
+    k3_nodes *nodes;   /* NULL: threads are where the system puts them */
     pthread_t *workers;
     int n_started;
 
@@ -72,15 +78,23 @@ static void plan_rounds(k3_pool *pool)
     }
 }
 
+/* The next piece: its first item, or -1 if there is none, and the item after it. */
+static int64_t take_piece(k3_pool *pool, int64_t *last)
+{
+    int64_t number = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+    int64_t whole = number / pool->n_threads, round = whole < pool->n_rounds ? whole : pool->n_rounds - 1;
+    int64_t piece = pool->piece_of[round], first = pool->first_of[round] + (number - round * pool->n_threads) * piece;
+    *last = pool->n - first < piece ? pool->n : first + piece;
+    return first < pool->n ? first : -1;
+}
+
+/* A thread takes its next piece before it does the one it has, so that a task can know what comes. */
 static void do_pieces(k3_pool *pool, int thread)
 {
-    for (;;) {
-        int64_t number = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        int64_t whole = number / pool->n_threads, round = whole < pool->n_rounds ? whole : pool->n_rounds - 1;
-        int64_t piece = pool->piece_of[round], first = pool->first_of[round] + (number - round * pool->n_threads) * piece;
-        if (first >= pool->n)
-            return;
-        pool->task(pool->arg, first, pool->n - first < piece ? pool->n : first + piece, thread);
+    int64_t last, next_last, first = take_piece(pool, &last);
+    for (; first >= 0; first = pool->coming[thread].first, last = next_last) {
+        pool->coming[thread].first = take_piece(pool, &next_last);
+        pool->task(pool->arg, first, last, thread);
     }
 }
 
@@ -169,7 +183,8 @@ k3_status k3_pool_open_at(k3_pool **out, int n_threads, const char *root, k3_err
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pool->workers = calloc((size_t)pool->n_threads, sizeof *pool->workers);
-    k3_status status = pool->workers ? start_workers(pool, err) : k3_fail(err, K3_E_NOMEM, "thread pool: out of memory");
+    pool->coming = aligned_alloc(K3_APART, (size_t)pool->n_threads * sizeof *pool->coming);
+    k3_status status = pool->workers && pool->coming ? start_workers(pool, err) : k3_fail(err, K3_E_NOMEM, "thread pool: out of memory");
     if (status != K3_OK) {
         k3_pool_close(pool);
         return status;
@@ -191,6 +206,7 @@ void k3_pool_close(k3_pool *pool)
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
     free(pool->workers);
+    free(pool->coming);
     k3_nodes_close(pool->nodes);
     free(pool);
 }
@@ -198,6 +214,11 @@ void k3_pool_close(k3_pool *pool)
 int k3_pool_threads(const k3_pool *pool)
 {
     return pool->n_threads;
+}
+
+int64_t k3_pool_coming(const k3_pool *pool, int thread)
+{
+    return pool->coming[thread].first;
 }
 
 void k3_pool_spread(const k3_pool *pool, void *at, size_t bytes)
@@ -212,6 +233,7 @@ void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t
     if (grain < 1)
         grain = 1;
     if (pool->n_threads == 1 || n <= grain) {
+        pool->coming[0].first = -1;
         task(arg, 0, n, 0);
         return;
     }

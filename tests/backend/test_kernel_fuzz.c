@@ -132,7 +132,7 @@ static void put_scale(unsigned char *to, k3_type type, flavour f)
 
 static k3_cpu_mat matrix(k3_type type, int rows, int cols, flavour f)
 {
-    k3_cpu_mat w = {type, cols, k3_type_row_bytes(type, cols), k3_type_scale_bytes(type, cols), NULL, NULL};
+    k3_cpu_mat w = {.type = type, .cols = cols, .row_bytes = k3_type_row_bytes(type, cols), .scale_bytes = k3_type_scale_bytes(type, cols)};
     unsigned char *codes = bytes_room((size_t)rows * w.row_bytes), *scale = bytes_room((size_t)rows * w.scale_bytes);
     for (size_t i = 0; i < (size_t)rows * w.row_bytes; i++)
         codes[i] = (unsigned char)random_bits(&r);

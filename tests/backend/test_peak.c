@@ -85,7 +85,12 @@ static void integer_products_are_faster_than_scalar_ones(void **state)
     }
     for (int r = 0; r < ROWS; r++)
         scale[r] = 0.5f;
-    k3_cpu_mat w = {K3_INT8, COLS, COLS, sizeof *scale, (const unsigned char *)codes, (const unsigned char *)scale};
+    k3_cpu_mat w = {.type = K3_INT8,
+                    .cols = COLS,
+                    .row_bytes = COLS,
+                    .scale_bytes = sizeof *scale,
+                    .codes = (const unsigned char *)codes,
+                    .scale = (const unsigned char *)scale};
     k3_q8 x = {COLS, x_codes, NULL, x_scale, sums};
     double ours = 1e9, theirs = 1e9;
     for (int i = 0; i < TRIES; i++) {

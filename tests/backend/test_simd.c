@@ -215,8 +215,12 @@ static void integer_products_take_rows_in_any_order(void **state)
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         k3_mat m = random_mat(be, &r, types[i], ROWS, COLS, 1);
-        k3_cpu_mat w = {m.type,          COLS, k3_type_row_bytes(m.type, COLS), k3_type_scale_bytes(m.type, COLS), k3_host(m.data),
-                        k3_host(m.scale)};
+        k3_cpu_mat w = {.type = m.type,
+                        .cols = COLS,
+                        .row_bytes = k3_type_row_bytes(m.type, COLS),
+                        .scale_bytes = k3_type_scale_bytes(m.type, COLS),
+                        .codes = k3_host(m.data),
+                        .scale = k3_host(m.scale)};
         k3_matmul_q8_scalar(rows[0], &q, row_of, N, &w, 0, ROWS);
         for (int l = 1; l < K3_CPU_N_LEVELS; l++)
             for (int n = 1; n <= N && k3_cpu_level_here((k3_cpu_level)l); n += 1 + n / 3) {
@@ -252,7 +256,7 @@ static void scales_at_the_ends_keep_their_bits(void **state)
     static unsigned char codes[ROWS * COLS / 2], scales[ROWS * BLOCKS];
     static int32_t sum[N * BLOCKS];
     const k3_q8 q = {COLS, NULL, by_nibble, scale, sum};
-    const k3_cpu_mat w = {K3_MXFP4, COLS, COLS / 2, BLOCKS, codes, scales};
+    const k3_cpu_mat w = {.type = K3_MXFP4, .cols = COLS, .row_bytes = COLS / 2, .scale_bytes = BLOCKS, .codes = codes, .scale = scales};
     static const int32_t row_of[N] = {0, 1, 2, 3};
     float *rows[2][N];
     random_stream r = {29};

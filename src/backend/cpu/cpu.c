@@ -84,12 +84,12 @@ int k3_cpu_mat_of(k3_cpu *cpu, k3_cpu_mat *out, const k3_mat *w, const char *op)
                     k3_type_granule(w->type));
         return 0;
     }
-    *out = (k3_cpu_mat){w->type,
-                        w->cols,
-                        k3_type_row_bytes(w->type, w->cols),
-                        k3_type_scale_bytes(w->type, w->cols),
-                        k3_host(w->data),
-                        k3_host(w->scale.buf ? w->scale : w->data)};
+    *out = (k3_cpu_mat){.type = w->type,
+                        .cols = w->cols,
+                        .row_bytes = k3_type_row_bytes(w->type, w->cols),
+                        .scale_bytes = k3_type_scale_bytes(w->type, w->cols),
+                        .codes = k3_host(w->data),
+                        .scale = k3_host(w->scale.buf ? w->scale : w->data)};
     if (out->scale_bytes && !w->scale.buf) {
         k3_cpu_fail(cpu, K3_E_INVALID, "%s: a %s matrix came without scales", op, k3_type_name(w->type));
         return 0;

@@ -14,7 +14,17 @@ typedef struct k3_cpu_mat {
     int cols;
     size_t row_bytes, scale_bytes;      /* from one row to the next */
     const unsigned char *codes, *scale; /* scale is never NULL, so that steps of 0 bytes from it are defined */
+    /* Rows of the same width that the thread reads after these, for products that memory bounds to fetch meanwhile. NULL: not known. */
+    const unsigned char *next, *next_scale;
 } k3_cpu_mat;
+
+/* w with rows of `next`, from `row` on, after it. */
+static inline k3_cpu_mat k3_cpu_followed(k3_cpu_mat w, const k3_cpu_mat *next, int row)
+{
+    w.next = next->codes + (size_t)row * next->row_bytes;
+    w.next_scale = next->scale + (size_t)row * next->scale_bytes;
+    return w;
+}
 
 /* Rows of x [n, cols] as 8-bit codes, one scale for K3_Q8_BLOCK columns: x = scale code. `sum` is that of a block's codes. `by_nibble`
  * holds the codes in the order in which four-bit weights come apart: of every eight columns the even ones, then the odd ones. Either may be

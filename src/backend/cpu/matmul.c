@@ -64,6 +64,17 @@ typedef struct matmul_args {
     int n, T;
 } matmul_args;
 
+/* The rows of projection i, with those of an item after them. */
+static k3_cpu_mat followed(const matmul_args *a, int i, int64_t item)
+{
+    int next = 0;
+    if (item < 0 || a->T > FEW)
+        return a->w[i];
+    while (item >= a->first_item[next + 1])
+        next++;
+    return k3_cpu_followed(a->w[i], &a->w[next], (int)(item - a->first_item[next]) * ROWS_AN_ITEM);
+}
+
 static void matmul_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const matmul_args *a = arg;
@@ -74,12 +85,13 @@ static void matmul_task(void *arg, int64_t first, int64_t last, int thread)
             continue;
         int r0 = (int)(from - a->first_item[i]) * ROWS_AN_ITEM, r1 = (int)(to - a->first_item[i]) * ROWS_AN_ITEM;
         r1 = r1 < a->rows[i] ? r1 : a->rows[i];
+        k3_cpu_mat w = followed(a, i, to < last ? to : k3_pool_coming(a->cpu->pool, thread));
         if (a->is_q8[i])
-            a->cpu->k.matmul_q8(a->y[i], &a->q, a->row_of, a->T, &a->w[i], r0, r1);
+            a->cpu->k.matmul_q8(a->y[i], &a->q, a->row_of, a->T, &w, r0, r1);
         else if (a->is_bf16[i])
-            a->cpu->k.matmul_bf16(a->y[i], &a->rounded, &a->w[i], r0, r1, a->tiles + (size_t)thread * K3_BF16_SCRATCH);
+            a->cpu->k.matmul_bf16(a->y[i], &a->rounded, &w, r0, r1, a->tiles + (size_t)thread * K3_BF16_SCRATCH);
         else
-            a->cpu->k.matmul(a->y[i], a->x, a->T, &a->w[i], r0, r1);
+            a->cpu->k.matmul(a->y[i], a->x, a->T, &w, r0, r1);
     }
 }
 

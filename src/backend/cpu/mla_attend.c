@@ -198,7 +198,7 @@ static void attend_rows(const attend_args *a, attend_state *state, const attend_
     const k3_mla_dims *d = a->dims;
     int kv = d->kv_lora, width = kv + d->rope;
     int64_t row = tile->run->row + tile->first + t;
-    k3_cpu_mat cache = {d->cache, width, k3_type_row_bytes(d->cache, width), 0, NULL, NULL};
+    k3_cpu_mat cache = {.type = d->cache, .cols = width, .row_bytes = k3_type_row_bytes(d->cache, width)};
     cache.codes = cache.scale = cache_at(tile->run, d, base);
     float scores[UNPACKED_GROUP][K3_ATTEND_ROWS], keep[UNPACKED_GROUP], *y[UNPACKED_GROUP];
     const float *x[UNPACKED_GROUP];

@@ -37,12 +37,12 @@ typedef struct moe_args {
 } moe_args;
 
 static void multiply(const moe_args *a, float *const *y, const float *const *x, const k3_q8 *q8, const int32_t *row_of, const moe_job *job,
-                     const k3_cpu_mat *w, int r0, int r1)
+                     k3_cpu_mat w, int r0, int r1)
 {
     if (a->is_q8)
-        a->cpu->k.matmul_q8(y + job->first, q8, row_of + job->first, job->n, w, r0, r1);
+        a->cpu->k.matmul_q8(y + job->first, q8, row_of + job->first, job->n, &w, r0, r1);
     else
-        a->cpu->k.matmul(y + job->first, x + job->first, job->n, w, r0, r1);
+        a->cpu->k.matmul(y + job->first, x + job->first, job->n, &w, r0, r1);
 }
 
 /* Of items first .. last-1, each `rows` of a job's n rows: the job of the first, and its rows that they have. Returns the item after them.
@@ -58,14 +58,15 @@ static int64_t take_rows(const moe_args *a, const moe_job **job, int *r0, int *r
 
 static void inner_task(void *arg, int64_t first, int64_t last, int thread)
 {
-    (void)thread;
     const moe_args *a = arg;
     const moe_job *job;
     for (int r0, r1; first < last;) {
         first = take_rows(a, &job, &r0, &r1, first, last, a->inner_rows, a->I);
         float *const *gate = a->gate_row + job->first, *const *up = a->up_row + job->first;
-        multiply(a, a->gate_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w1, r0, r1);
-        multiply(a, a->up_row, a->z_row, &a->z_q8, a->row_of_z, job, &job->w3, r0, r1);
+        int64_t next = first < last ? first : k3_pool_coming(a->cpu->pool, thread), blocks = (a->I + a->inner_rows - 1) / a->inner_rows;
+        multiply(a, a->gate_row, a->z_row, &a->z_q8, a->row_of_z, job, k3_cpu_followed(job->w1, &job->w3, r0), r0, r1);
+        multiply(a, a->up_row, a->z_row, &a->z_q8, a->row_of_z, job,
+                 next < 0 ? job->w3 : k3_cpu_followed(job->w3, &a->jobs[next / blocks].w1, (int)(next % blocks) * a->inner_rows), r0, r1);
         for (int p = 0; p < job->n; p++) {
             a->cpu->k.situ_glu(gate[p] + r0, gate[p] + r0, up[p] + r0, r1 - r0, a->b1, a->b2);
             if (a->is_q8)
@@ -76,12 +77,13 @@ static void inner_task(void *arg, int64_t first, int64_t last, int thread)
 
 static void down_task(void *arg, int64_t first, int64_t last, int thread)
 {
-    (void)thread;
     const moe_args *a = arg;
     const moe_job *job;
     for (int r0, r1; first < last;) {
         first = take_rows(a, &job, &r0, &r1, first, last, a->down_rows, a->L);
-        multiply(a, a->slot_row, (const float *const *)a->gate_row, &a->inner_q8, a->place_of, job, &job->w2, r0, r1);
+        int64_t next = first < last ? first : k3_pool_coming(a->cpu->pool, thread), blocks = (a->L + a->down_rows - 1) / a->down_rows;
+        multiply(a, a->slot_row, (const float *const *)a->gate_row, &a->inner_q8, a->place_of, job,
+                 next < 0 ? job->w2 : k3_cpu_followed(job->w2, &a->jobs[next / blocks].w2, (int)(next % blocks) * a->down_rows), r0, r1);
     }
 }
 

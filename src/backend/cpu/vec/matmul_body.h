@@ -26,12 +26,13 @@ K3_INLINE float row_scale(k3_type type, const unsigned char *scale)
 }
 
 /* y[t][r .. r+rows-1] of rows before `last`, for n_t <= FEW rows of x. The rows after them are fetched meanwhile, line after line: memory
- * sees one stream. What comes after `last` is another thread's. */
+ * sees one stream. Behind `last` are other threads' rows: then comes what the matrix says. */
 K3_INLINE void gemv_rows(float *const *y, const float *const *x, const int n_t, const k3_cpu_mat *w, int r, int last, const int rows,
                          const k3_type type)
 {
-    const unsigned char *ahead = w->codes + (size_t)(r + rows) * w->row_bytes;
-    size_t bytes = (size_t)(last - r - rows < rows ? last - r - rows : rows) * w->row_bytes, fetched = 0;
+    int is_last = r + rows >= last, n_ahead = is_last ? w->next ? rows : 0 : last - r - rows < rows ? last - r - rows : rows;
+    const unsigned char *ahead = is_last ? w->next : w->codes + (size_t)(r + rows) * w->row_bytes;
+    size_t bytes = (size_t)n_ahead * w->row_bytes, fetched = 0;
     const unsigned char *codes[VF_GEMV_ROWS], *scale[VF_GEMV_ROWS];
     vf sum[VF_GEMV_ROWS][FEW], group[VF_GEMV_ROWS];
     int cols = w->cols, c = 0;

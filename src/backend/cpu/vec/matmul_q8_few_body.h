@@ -2,9 +2,8 @@
  * at a time, and lanes are added up. */
 #include "backend/cpu/vec/q8_tile.h"
 
-/* Most rows of x; bytes of a line of the cache; how far ahead of its use a piece's first tile is fetched in each row, in bytes; how far
- * beyond its place a request reaches. */
-enum { FEW = 3, LINE = 64, NEAR = 512, REACH = VI_ASKS > 1 ? 1024 << VI_ASKS : 0 };
+/* Most rows of x; bytes of a line of the cache; how far ahead of its use a piece's first tile is fetched in each row, in bytes. */
+enum { FEW = 3, LINE = 64, NEAR = 512 };
 
 /* x for a step of LANES blocks: the vectors that meet the two of a row, and what takes the offset off. */
 typedef struct step_x {
@@ -42,21 +41,41 @@ K3_INLINE vi row_sums(const vi u[2], const step_x *s, const k3_type type)
     return vi_dot(vi_dot(s->start[0], u[0], s->x[0]), u[1], s->x[1]);
 }
 
-/* Asks for the lines of n bytes, and for those 4, 8, .. KB further: VI_ASKS times for each in the end, because a processor drops such a
- * request while too many are on their way. */
-K3_INLINE void fetch(const unsigned char *p, const int n)
+/* What a thread reads after a tile: `left` bytes from p on, then those from `next` on, if that is not NULL; in the end `last`, which is
+ * there already. */
+typedef struct stream {
+    const unsigned char *p, *next, *last;
+    int64_t left;
+} stream;
+
+/* Places that lines are asked for: where they come in turn, and 4, 8, .. KB further. So each is asked for VI_ASKS times in the end, because
+ * a processor drops such a request while too many are on their way. */
+typedef struct asks {
+    const unsigned char *p[VI_ASKS];
+} asks;
+
+K3_INLINE asks places(const stream *s, int64_t at)
 {
-    for (int i = 0; i < n; i += LINE) {
-        vf_prefetch(p + i);
-        for (int again = 1; again < VI_ASKS; again++)
-            vf_prefetch(p + i + (2048 << again));
+    asks a;
+    for (int i = 0; i < VI_ASKS; i++) {
+        int64_t place = at + (i ? 2048 << i : 0);
+        a.p[i] = place < s->left ? s->p + place : s->next ? s->next + (place - s->left) : s->last;
     }
+    return a;
+}
+
+/* The lines of n bytes, `from` bytes behind each place. */
+K3_INLINE void fetch(const asks *a, const int from, const int n)
+{
+    for (int i = 0; i < n; i += LINE)
+        for (int k = 0; k < VI_ASKS; k++)
+            vf_prefetch(a->p[k] + from + i);
 }
 
 /* dot[t][j] = products of block j of the step, a lane a row. Sums of 8 products of codes up to 12 with 127 fit 16 bits, and so do two of
- * them. Of what lies from `ahead` on, if it is there, as many bytes are fetched as are used. */
-K3_INLINE void step_dots(vi (*dot)[LANES], const step_x *s, const int n_t, const unsigned char *p, size_t stride,
-                         const unsigned char *ahead, const int has_ahead, const k3_type type)
+ * them. As many bytes are fetched as are used. */
+K3_INLINE void step_dots(vi (*dot)[LANES], const step_x *s, const int n_t, const unsigned char *p, size_t stride, const asks *ahead,
+                         const k3_type type)
 {
     const int row_step = LANES * bytes_a_block(type);
     for (int g = 0; g < LANES; g++) {
@@ -65,8 +84,8 @@ K3_INLINE void step_dots(vi (*dot)[LANES], const step_x *s, const int n_t, const
             vi u[2];
             /* There are no registers for the addresses of all rows, and what is fetched at once is not fetched. */
             __asm__ volatile("" : "+r"(p) : : "memory");
-            if (has_ahead && (4 * g + i) * row_step % LINE == 0)
-                fetch(ahead + (4 * g + i) * row_step, row_step);
+            if ((4 * g + i) * row_step % LINE == 0)
+                fetch(ahead, (4 * g + i) * row_step, row_step);
             row_codes(u, p + (size_t)i * stride, type);
             for (int t = 0; t < n_t; t++)
                 sums[t][i] = row_sums(u, &s[t], type);
@@ -95,14 +114,16 @@ K3_INLINE void block_dots(vi *dot, const k3_q8 *x, const int32_t *row_of, const 
 }
 
 /* Rows r .. r+VI_ROWS-1 of first .. last-1, for n_t <= FEW rows of x. What the next tile reads is fetched meanwhile, line after line:
- * memory sees one stream. What comes after `last` is another thread's. The first tile, which nobody has fetched, is so a little ahead. */
+ * memory sees one stream. Behind `last` are other threads' rows: after the last tile comes what the matrix says. A first tile that nobody
+ * fetched is so a little ahead. */
 K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const int n_t, const k3_cpu_mat *w, int first, int r, int last,
                    const k3_type type)
 {
     const unsigned char *p = w->codes + (size_t)r * w->row_bytes, *scale = w->scale + (size_t)r * w->scale_bytes;
-    const unsigned char *ahead = p + VI_ROWS * w->row_bytes, *scale_ahead = scale + VI_ROWS * w->scale_bytes;
     const int row_step = LANES * bytes_a_block(type), scale_step = has_row_scale(type) ? 0 : VI_ROWS * LANES * (type == K3_MXFP4 ? 1 : 2);
-    const unsigned char *end = w->codes + (size_t)last * w->row_bytes;
+    const int64_t rows_left = last - r - VI_ROWS;
+    const stream codes_ahead = {p + VI_ROWS * w->row_bytes, w->next, p, rows_left * (int64_t)w->row_bytes};
+    const stream scales_ahead = {scale + VI_ROWS * w->scale_bytes, w->next_scale, scale, rows_left * (int64_t)w->scale_bytes};
     int n_blocks = w->cols / K3_Q8_BLOCK, b = 0;
     scales s = no_scales();
     vf sum[FEW], w_scale[LANES];
@@ -120,17 +141,15 @@ K3_INLINE void few(float *const *y, const k3_q8 *x, const int32_t *row_of, const
         vi dot[FEW][LANES];
         for (int t = 0; t < n_t; t++)
             xs[t] = load_step_x(codes[t] + b * K3_Q8_BLOCK, type);
-        if (r + VI_ROWS < last && scale_step && b / LANES * scale_step % LINE == 0)
-            fetch(scale_ahead + b / LANES * scale_step, scale_step);
+        if (scale_step && b / LANES * scale_step % LINE == 0) {
+            asks ahead = places(&scales_ahead, b / LANES * scale_step);
+            fetch(&ahead, 0, scale_step);
+        }
         for (int i = 0; r == first && i < VI_ROWS; i++)
             for (int j = 0; j < row_step; j += LINE)
                 vf_prefetch(p + (size_t)i * w->row_bytes + (size_t)b * (size_t)bytes_a_block(type) + NEAR + j);
-        const unsigned char *at = p + (size_t)b * (size_t)bytes_a_block(type);
-        if (ahead + VI_ROWS * row_step + REACH <= end)
-            step_dots(dot, xs, n_t, at, w->row_bytes, ahead, 1, type);
-        else
-            step_dots(dot, xs, n_t, at, w->row_bytes, ahead, 0, type);
-        ahead += VI_ROWS * row_step;
+        asks ahead = places(&codes_ahead, (int64_t)b / LANES * VI_ROWS * row_step);
+        step_dots(dot, xs, n_t, p + (size_t)b * (size_t)bytes_a_block(type), w->row_bytes, &ahead, type);
         block_scales(w_scale, &s, w, scale, b, LANES, type);
         for (int t = 0; t < n_t; t++)
             for (int j = 0; j < LANES; j++)

@@ -49,7 +49,7 @@ void k3_round_bf16_avx512bf16(const k3_bf16_rows *q, const float *x, int first, 
 /* ---- few rows of x: every byte of the matrix is used once ------------------------------------------------------------------------- */
 
 /* Rows r .. r+rows-1 of those before `last`, for all n_t rows of x. What the next pass reads is fetched meanwhile, line after line: memory
- * sees one stream. What comes after `last` is another thread's. */
+ * sees one stream. Behind `last` are other threads' rows: then comes what the matrix says. */
 K3_INLINE void few(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat *w, int r, int last, const int rows, const int n_t)
 {
     const unsigned char *p[FEW_ROWS];
@@ -60,14 +60,14 @@ K3_INLINE void few(float *const *y, const k3_bf16_rows *x, const k3_cpu_mat *w, 
         for (int t = 0; t < n_t; t++)
             sum[i][t] = vf_zero();
     }
-    const unsigned char *ahead = p[0] + (size_t)rows * w->row_bytes;
-    int c = 0, has_next = r + rows < last;
+    const unsigned char *ahead = r + rows < last ? p[0] + (size_t)rows * w->row_bytes : w->next;
+    int c = 0;
     for (; c + STEP <= x->cols; c += STEP) {
         __m512bh xv[FEW];
         for (int t = 0; t < n_t; t++)
             xv[t] = load(x->values + t * stride + c);
         for (int i = 0; i < rows; i++) {
-            if (has_next)
+            if (ahead)
                 vf_prefetch(ahead + (size_t)c * 2 * (size_t)rows + (size_t)i * 64);
             __m512bh wv = load(p[i] + 2 * (size_t)c);
             for (int t = 0; t < n_t; t++)
