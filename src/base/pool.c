@@ -22,7 +22,7 @@ enum { K3_ROUNDS = 24 };
 /* What threads write at once lies this far apart: two lines, because processors fetch them in pairs. */
 enum { K3_APART = 128 };
 
-/* First item of the piece that a thread does next; -1: there is none. */
+/* First item of the piece that a thread does next; -1: not known, or none. */
 typedef struct k3_coming {
     _Alignas(K3_APART) int64_t first;
 } k3_coming;
@@ -39,6 +39,7 @@ struct k3_pool {
     int64_t n, grain;
     uint64_t loop; /* number of the last one */
     int n_rounds;
+    int64_t n_early;                                  /* pieces that may be taken before they are done: all but one a thread */
     int64_t first_of[K3_ROUNDS], piece_of[K3_ROUNDS]; /* items: the first of a round, and of each of its pieces */
     _Alignas(K3_APART) _Atomic int64_t next;          /* number of the next piece */
     _Alignas(K3_APART) _Atomic uint64_t gate;
@@ -76,6 +77,8 @@ static void plan_rounds(k3_pool *pool)
         pool->first_of[pool->n_rounds] = at;
         pool->piece_of[pool->n_rounds++] = piece;
     }
+    int64_t before = (int64_t)(pool->n_rounds - 1) * pool->n_threads, left = pool->n - pool->first_of[pool->n_rounds - 1];
+    pool->n_early = before + (left + pool->grain - 1) / pool->grain - pool->n_threads;
 }
 
 /* The next piece: its first item, or -1 if there is none, and the item after it. */
@@ -88,13 +91,20 @@ static int64_t take_piece(k3_pool *pool, int64_t *last)
     return first < pool->n ? first : -1;
 }
 
-/* A thread takes its next piece before it does the one it has, so that a task can know what comes. */
+/* A thread takes its next piece before it does the one it has, so that a task can know what comes: but for the last pieces, of which each
+ * is for whoever is free. */
 static void do_pieces(k3_pool *pool, int thread)
 {
-    int64_t last, next_last, first = take_piece(pool, &last);
-    for (; first >= 0; first = pool->coming[thread].first, last = next_last) {
-        pool->coming[thread].first = take_piece(pool, &next_last);
+    int64_t last, first = take_piece(pool, &last);
+    while (first >= 0) {
+        int64_t next = -1, next_last = 0;
+        int is_early = atomic_load_explicit(&pool->next, memory_order_relaxed) < pool->n_early;
+        if (is_early)
+            next = take_piece(pool, &next_last);
+        pool->coming[thread].first = next;
         pool->task(pool->arg, first, last, thread);
+        first = is_early ? next : take_piece(pool, &next_last);
+        last = next_last;
     }
 }
 

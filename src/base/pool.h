@@ -24,7 +24,7 @@ void k3_pool_spread(const k3_pool *pool, void *at, size_t bytes);
 /* Runs task over items 0 .. n-1 and returns when all are done. Pieces are multiples of `grain` (but the last), long ones first, and are
  * handed out as threads become free, so a task's result for an item must not depend on the piece it lies in. */
 void k3_pool_run(k3_pool *pool, k3_pool_task task, void *arg, int64_t n, int64_t grain);
-/* For a task: the first item of the piece that this thread does next, whose memory may be worth asking for; -1: there is none. */
+/* For a task: the first item of the piece that this thread does next, whose memory may be worth asking for; -1: not known, or none. */
 int64_t k3_pool_coming(const k3_pool *pool, int thread);
 
 #endif

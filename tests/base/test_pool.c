@@ -45,6 +45,80 @@ static void each_item_is_done_once_for_any_threads_items_and_grain(void **state)
     }
 }
 
+typedef struct foretold {
+    k3_pool *pool;
+    int64_t first[5]; /* by thread: what its next piece was said to begin with; 0: it has had none; -1: nothing was said */
+    int64_t longest[5];
+    _Atomic int wrong, n_foretold;
+} foretold;
+
+static void check_foretold(void *arg, int64_t first, int64_t last, int thread)
+{
+    foretold *f = arg;
+    if (f->first[thread] > 0 && f->first[thread] != first)
+        atomic_fetch_add(&f->wrong, 1);
+    if (last - first > f->longest[thread] && f->longest[thread])
+        atomic_fetch_add(&f->wrong, 1);
+    f->longest[thread] = last - first;
+    f->first[thread] = k3_pool_coming(f->pool, thread);
+    if (f->first[thread] > 0)
+        atomic_fetch_add(&f->n_foretold, 1);
+}
+
+typedef struct meeting {
+    _Atomic int here, is_late;
+    int n;
+} meeting;
+
+static void meet(void *arg, int64_t first, int64_t last, int thread)
+{
+    (void)thread;
+    meeting *m = arg;
+    assert_int_equal(last - first, 1);
+    atomic_fetch_add(&m->here, 1);
+    uint64_t until = k3_os_nanoseconds() + 20000000000u;
+    while (m->here < m->n && k3_os_nanoseconds() < until)
+        k3_os_yield();
+    m->is_late |= m->here < m->n;
+}
+
+/* Of as many pieces as threads each thread has one: nobody holds two while another has none. */
+static void the_last_pieces_are_for_whoever_is_free(void **state)
+{
+    (void)state;
+    for (int threads = 2; threads <= 5; threads++) {
+        k3_pool *pool;
+        assert_int_equal(k3_pool_open(&pool, threads, NULL), K3_OK);
+        for (int round = 0; round < 50; round++) {
+            meeting m = {.n = threads};
+            k3_pool_run(pool, meet, &m, threads, 1);
+            assert_false(m.is_late);
+        }
+        k3_pool_close(pool);
+    }
+}
+
+/* Long pieces come first, and a thread that is told where its next one begins is told the truth. */
+static void a_task_knows_what_comes_next(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 5; threads++) {
+        k3_pool *pool;
+        assert_int_equal(k3_pool_open(&pool, threads, NULL), K3_OK);
+        int n_foretold = 0;
+        for (int64_t n = 1; n < 3000; n = 2 * n + 1) {
+            foretold f = {.pool = pool};
+            k3_pool_run(pool, check_foretold, &f, n, 3);
+            assert_int_equal(f.wrong, 0);
+            n_foretold += f.n_foretold;
+            for (int i = 0; i < threads; i++)
+                assert_true(f.first[i] <= 0);
+        }
+        assert_true(threads == 1 || n_foretold > 0);
+        k3_pool_close(pool);
+    }
+}
+
 static void a_loop_sees_what_the_loop_before_wrote(void **state)
 {
     (void)state;
@@ -114,6 +188,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_item_is_done_once_for_any_threads_items_and_grain),
+        cmocka_unit_test(the_last_pieces_are_for_whoever_is_free),
+        cmocka_unit_test(a_task_knows_what_comes_next),
         cmocka_unit_test(a_loop_sees_what_the_loop_before_wrote),
         cmocka_unit_test(sleeping_workers_wake_up),
         cmocka_unit_test(a_wrong_number_of_threads_is_refused),
