@@ -108,12 +108,17 @@ static void do_pieces(k3_pool *pool, int thread)
     }
 }
 
+static int is_open_for(uint64_t gate, uint64_t served)
+{
+    return (gate & K3_GATE_OPEN) && gate >> K3_GATE_LOOP != served;
+}
+
 /* Steps through the gate if it is open for a loop other than `served`, which is updated; else 0. Looks before it writes: who waits does not
  * take the line from who works. */
 static int enter(k3_pool *pool, uint64_t *served)
 {
     uint64_t gate = atomic_load(&pool->gate);
-    while ((gate & K3_GATE_OPEN) && gate >> K3_GATE_LOOP != *served)
+    while (is_open_for(gate, *served))
         if (atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1)) {
             *served = gate >> K3_GATE_LOOP;
             return 1;
@@ -135,8 +140,7 @@ static int wait_for_loop(k3_pool *pool, uint64_t *served)
         }
         pthread_mutex_lock(&pool->lock);
         atomic_fetch_add(&pool->n_asleep, 1);
-        uint64_t gate = atomic_load(&pool->gate);
-        if (!((gate & K3_GATE_OPEN) && gate >> K3_GATE_LOOP != *served) && !atomic_load(&pool->stop))
+        if (!is_open_for(atomic_load(&pool->gate), *served) && !atomic_load(&pool->stop))
             pthread_cond_wait(&pool->wake, &pool->lock);
         atomic_fetch_sub(&pool->n_asleep, 1);
         pthread_mutex_unlock(&pool->lock);

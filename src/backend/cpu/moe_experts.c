@@ -56,17 +56,26 @@ static int64_t take_rows(const moe_args *a, const moe_job **job, int *r0, int *r
     return last < end ? last : end;
 }
 
+/* What the thread does next, with items first .. last-1 of its piece left: a job, and the row it begins with. NULL: not known. */
+static const moe_job *next_rows(const moe_args *a, int *row, int64_t first, int64_t last, int thread, int rows, int n)
+{
+    int64_t next = first < last ? first : k3_pool_coming(a->cpu->pool, thread), blocks = (n + rows - 1) / rows;
+    if (next < 0)
+        return NULL;
+    *row = (int)(next % blocks) * rows;
+    return &a->jobs[next / blocks];
+}
+
 static void inner_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const moe_args *a = arg;
-    const moe_job *job;
-    for (int r0, r1; first < last;) {
+    const moe_job *job, *next;
+    for (int r0, r1, row; first < last;) {
         first = take_rows(a, &job, &r0, &r1, first, last, a->inner_rows, a->I);
+        next = next_rows(a, &row, first, last, thread, a->inner_rows, a->I);
         float *const *gate = a->gate_row + job->first, *const *up = a->up_row + job->first;
-        int64_t next = first < last ? first : k3_pool_coming(a->cpu->pool, thread), blocks = (a->I + a->inner_rows - 1) / a->inner_rows;
         multiply(a, a->gate_row, a->z_row, &a->z_q8, a->row_of_z, job, k3_cpu_followed(job->w1, &job->w3, r0), r0, r1);
-        multiply(a, a->up_row, a->z_row, &a->z_q8, a->row_of_z, job,
-                 next < 0 ? job->w3 : k3_cpu_followed(job->w3, &a->jobs[next / blocks].w1, (int)(next % blocks) * a->inner_rows), r0, r1);
+        multiply(a, a->up_row, a->z_row, &a->z_q8, a->row_of_z, job, next ? k3_cpu_followed(job->w3, &next->w1, row) : job->w3, r0, r1);
         for (int p = 0; p < job->n; p++) {
             a->cpu->k.situ_glu(gate[p] + r0, gate[p] + r0, up[p] + r0, r1 - r0, a->b1, a->b2);
             if (a->is_q8)
@@ -78,12 +87,12 @@ static void inner_task(void *arg, int64_t first, int64_t last, int thread)
 static void down_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const moe_args *a = arg;
-    const moe_job *job;
-    for (int r0, r1; first < last;) {
+    const moe_job *job, *next;
+    for (int r0, r1, row; first < last;) {
         first = take_rows(a, &job, &r0, &r1, first, last, a->down_rows, a->L);
-        int64_t next = first < last ? first : k3_pool_coming(a->cpu->pool, thread), blocks = (a->L + a->down_rows - 1) / a->down_rows;
+        next = next_rows(a, &row, first, last, thread, a->down_rows, a->L);
         multiply(a, a->slot_row, (const float *const *)a->gate_row, &a->inner_q8, a->place_of, job,
-                 next < 0 ? job->w2 : k3_cpu_followed(job->w2, &a->jobs[next / blocks].w2, (int)(next % blocks) * a->down_rows), r0, r1);
+                 next ? k3_cpu_followed(job->w2, &next->w2, row) : job->w2, r0, r1);
     }
 }
 

@@ -232,9 +232,9 @@ static inline vf vi_exponent(vi dwords, int i)
 
 static inline vf vi_e8m0(vi dwords, int i)
 {
-    uint32x4_t byte = vandq_u32(vshlq_u32(vreinterpretq_u32_s32(dwords), vdupq_n_s32(-8 * i)), vdupq_n_u32(255));
-    uint32x4_t is_odd = vorrq_u32(vceqzq_u32(byte), vceqq_u32(byte, vdupq_n_u32(255)));
-    return vreinterpretq_f32_u32(vorrq_u32(vshlq_n_u32(byte, 23), vandq_u32(is_odd, vdupq_n_u32(0x00400000))));
+    uint32x4_t bits = vreinterpretq_u32_f32(vi_exponent(dwords, i));
+    uint32x4_t is_odd = vorrq_u32(vceqzq_u32(bits), vceqq_u32(bits, vdupq_n_u32(0x7f800000)));
+    return vreinterpretq_f32_u32(vorrq_u32(bits, vandq_u32(is_odd, vdupq_n_u32(0x00400000))));
 }
 
 #endif

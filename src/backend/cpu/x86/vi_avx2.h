@@ -254,10 +254,9 @@ static inline vf vi_exponent(vi dwords, int i)
 
 static inline vf vi_e8m0(vi dwords, int i)
 {
-    vi byte = _mm256_and_si256(_mm256_srl_epi32(dwords, _mm_cvtsi32_si128(8 * i)), vi_set32(255));
-    vi is_odd = _mm256_or_si256(_mm256_cmpeq_epi32(byte, vi_zero()), _mm256_cmpeq_epi32(byte, vi_set32(255)));
-    vi bits = _mm256_slli_epi32(byte, 23);
-    return _mm256_castsi256_ps(_mm256_or_si256(bits, _mm256_and_si256(is_odd, vi_set32(0x00400000))));
+    vi bits = vi_of_float(vi_exponent(dwords, i));
+    vi is_odd = _mm256_or_si256(_mm256_cmpeq_epi32(bits, vi_zero()), _mm256_cmpeq_epi32(bits, vi_set32(0x7f800000)));
+    return vi_as_float(_mm256_or_si256(bits, vi_and(is_odd, vi_set32(0x00400000))));
 }
 
 #endif
