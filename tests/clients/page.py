@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The page of `k3 serve`, driven in Chromium with the bundled model: ask, watch, stop, a tool's call, Markdown, dark, a phone's width.
 Usage: page.py [BINARY [FOLDER]]; screenshots are written to FOLDER."""
+import contextlib
 import json
 import os
 import shutil
@@ -43,6 +44,16 @@ def settings(page, **values):
     page.click("#options button.main")
 
 
+@contextlib.contextmanager
+def answers_without_end(page):
+    """One token is biased until nothing else is drawn, so that an answer is still being written whenever a check looks."""
+    def biased(route):
+        route.continue_(post_data=json.dumps({**route.request.post_data_json, "logit_bias": {"64": 100}, "max_tokens": 12000}))
+    page.route("**/v1/chat/completions", biased)
+    yield
+    page.unroute("**/v1/chat/completions")
+
+
 def metric(server, name):
     text = urllib.request.urlopen(server.url + "/metrics").read().decode()
     return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(name + " ")))
@@ -63,10 +74,9 @@ def an_answer_streams_and_thinking_is_folded(page, server):
 
 def stop_stops_the_server(page, server):
     """A long answer: it is stopped in the page, and the server has nothing left to do."""
-    settings(page, temperature="1.5", top_p="1", effort="max", seed="3", max_tokens="12000")
-    page.evaluate("window.allow = 0")
-    ask(page, "Tell me a very long story without end.")
-    page.wait_for_function("() => document.querySelector('#state').textContent.includes('tokens')", timeout=30000)
+    with answers_without_end(page):
+        ask(page, "Tell me a very long story without end.")
+        page.wait_for_function("() => document.querySelector('#state').textContent.includes('tokens')", timeout=30000)
     before = metric(server, "k3_requests_cancelled_total")
     page.keyboard.press("Escape")
     wait_done(page)
@@ -77,7 +87,6 @@ def stop_stops_the_server(page, server):
     assert metric(server, "k3_requests_running") == 0
     assert metric(server, "k3_requests_cancelled_total") == before + 1
     assert page.inner_text("#state") == "Stopped."
-    settings(page, temperature="0", top_p="", effort="", seed="", max_tokens="")
 
 
 def a_tool_is_called_and_its_result_answered(page, server):
@@ -157,17 +166,16 @@ def no_answer_breaks_the_page(page, server):
 
 def deleted_conversations_stay_deleted(page, server):
     """Also where an answer was still being written."""
-    settings(page, temperature="1.5", top_p="1", effort="max", seed="3", max_tokens="12000")
     page.click("#new")
-    ask(page, "Tell me a very long story that is deleted.")
-    page.wait_for_function("() => document.querySelector('#state').textContent.includes('tokens')", timeout=30000)
+    with answers_without_end(page):
+        ask(page, "Tell me a very long story that is deleted.")
+        page.wait_for_function("() => document.querySelector('#state').textContent.includes('tokens')", timeout=30000)
     page.once("dialog", lambda d: d.accept())
     page.locator("#list li.on button.quiet", has_text="Delete").click()
     page.wait_for_function("() => running.size === 0")
     page.reload()
     page.wait_for_selector("#list li")
     assert page.locator("#list .open", has_text="that is deleted").count() == 0
-    settings(page, temperature="0", top_p="", effort="", seed="", max_tokens="")
 
 
 def imports_lose_nothing_and_break_nothing(page, server):
