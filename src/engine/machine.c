@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* A device that has done so many passes since it was opened again has come back, and may fail once more before the CPU takes over. */
-enum { K3_CHUNK_ROWS = 256, K3_DEVICE_CHUNK_ROWS = 512, K3_PASSES_TO_TRUST = 64 };
+enum { K3_CHUNK_ROWS = 256, K3_DEVICE_CHUNK_ROWS = 512, K3_PASSES_TO_TRUST = 64, K3_SMALL_TRUNK = 1 << 30 };
 
 const char *k3_trunk_name(k3_trunk trunk)
 {
@@ -28,12 +28,16 @@ static uint64_t device_room(k3_engine *engine)
     return info.budget > info.used ? info.budget - info.used : 0;
 }
 
-/* The widest trunk that leaves a tenth of the free memory and a gigabyte for everything else; "auto" starts at int8, which reads half of
- * what bf16 reads and stays within a percent of its perplexity (docs/numerics.md). What does not fit at int4 either is read every token, as
- * it is stored: bf16 needs no work then. */
+/* A trunk of a gigabyte or less stays as it is stored, whatever memory there is: its logits are then closer to the exact ones than those of
+ * the released arithmetic (docs/numerics.md), and converting it would save what no machine lacks. Of a larger one the widest that leaves a
+ * tenth of the free memory and a gigabyte for everything else, from int8 on, which reads half of what bf16 reads and stays within a percent
+ * of its perplexity. What does not fit at int4 either is read every token, as it is stored: bf16 needs no work then. */
 static k3_trunk choose_trunk(const k3_ckpt *ckpt, uint64_t available, int is_device)
 {
     uint64_t spare = available / 10 + ((uint64_t)1 << 30), room = available > spare ? available - spare : available / 2;
+    uint64_t stored = k3_weights_bytes(ckpt, K3_TRUNK_BF16);
+    if (stored <= K3_SMALL_TRUNK && (!is_device || stored <= room))
+        return K3_TRUNK_BF16;
     if (k3_weights_bytes(ckpt, K3_TRUNK_INT8) <= room)
         return K3_TRUNK_INT8;
     return is_device || k3_weights_bytes(ckpt, K3_TRUNK_INT4) <= room ? K3_TRUNK_INT4 : K3_TRUNK_BF16;

@@ -437,7 +437,33 @@ static void injected_rows_are_lost_with_the_device_and_it_is_said(void **state)
     k3_engine_close(engine);
 }
 
-/* `auto` chooses int4 for the memory of the device, and would choose int8 for what recovers: more memory, or the CPU's. */
+/* A small trunk stays as stored wherever it can, so that no budget changes a token; a device that cannot hold it takes a narrower one. */
+static void a_trunk_is_as_wide_as_memory_allows(void **state)
+{
+    (void)state;
+    static const uint64_t rams[] = {0, 64000000, 7000000};
+    for (size_t i = 0; i < sizeof rams / sizeof *rams; i++) {
+        k3_engine *engine = run_open(&(k3_config){.backend = "cpu", .threads = 1, .ram = rams[i]});
+        assert_int_equal(engine->trunk, K3_TRUNK_BF16);
+        k3_engine_close(engine);
+    }
+    k3_engine *engine = run_open(&(k3_config){.backend = "cpu", .threads = 1});
+    uint64_t stored = k3_weights_bytes(engine->ckpt, K3_TRUNK_BF16), int8 = k3_weights_bytes(engine->ckpt, K3_TRUNK_INT8);
+    k3_engine_close(engine);
+    const struct {
+        uint64_t room;
+        k3_trunk want;
+    } cases[] = {{stored, K3_TRUNK_BF16}, {stored - 1, K3_TRUNK_INT8}, {int8, K3_TRUNK_INT8}, {int8 - 1, K3_TRUNK_INT4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        posing_reset();
+        posing.budget[0] = 2 * cases[i].room;
+        engine = run_open(&(k3_config){.backend = "posing", .chunk_rows = 16, .threads = 1});
+        assert_int_equal(engine->trunk, cases[i].want);
+        k3_engine_close(engine);
+    }
+}
+
+/* `auto` chooses int4 for the memory of the device, and would choose bf16 for what recovers: more memory, or the CPU's. */
 static void a_trunk_that_was_chosen_stays_when_the_machine_is_replaced(void **state)
 {
     (void)state;
@@ -560,6 +586,7 @@ int main(void)
         cmocka_unit_test(marks_come_back_with_the_state),
         cmocka_unit_test(an_expert_device_that_is_lost_changes_no_token),
         cmocka_unit_test(injected_rows_are_lost_with_the_device_and_it_is_said),
+        cmocka_unit_test(a_trunk_is_as_wide_as_memory_allows),
         cmocka_unit_test(a_trunk_that_was_chosen_stays_when_the_machine_is_replaced),
         cmocka_unit_test(a_device_that_came_back_is_trusted_after_a_while),
         cmocka_unit_test(a_replacement_that_is_cancelled_can_be_made_later),
