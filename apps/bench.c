@@ -45,7 +45,7 @@ double bench_rate(const bench_row *row)
 
 double bench_decode_bytes(const k3_info *info, double context)
 {
-    return (double)info->token_bytes + context * (double)info->context_bytes;
+    return (double)info->token_bytes + (double)info->state_bytes + context * (double)info->context_bytes;
 }
 
 double bench_decode_macs(const k3_info *info, double context)

@@ -66,9 +66,10 @@ static void say_ceilings(app_buffer *out, const bench_report *r)
     say(out, "ceilings   memory %s, disk %s; multiply-adds (macs) a second: int8 %s, bf16 %s, f32 %s\n",
         or_none(c->memory_bytes_per_s, "B/s").text, or_none(c->disk_bytes_per_s, "B/s").text, or_none(c->int8_macs_per_s, "").text,
         or_none(c->bf16_macs_per_s, "").text, or_none(c->f32_macs_per_s, "").text);
-    say(out, "a token    %s of weights, %s macs; for each token before it %s, %s macs\n\n",
-        bench_scaled((double)info->token_bytes, "B").text, bench_scaled((double)info->token_macs, "").text,
-        bench_scaled((double)info->context_bytes, "B").text, bench_scaled((double)info->context_macs, "").text);
+    say(out, "a token    %s of weights, %s of states, %s macs; for each token before it %s, %s macs\n\n",
+        bench_scaled((double)info->token_bytes, "B").text, bench_scaled((double)info->state_bytes, "B").text,
+        bench_scaled((double)info->token_macs, "").text, bench_scaled((double)info->context_bytes, "B").text,
+        bench_scaled((double)info->context_macs, "").text);
 }
 
 static void say_row(app_buffer *out, const bench_report *r, const bench_row *row)
@@ -266,8 +267,9 @@ void bench_json(app_buffer *out, const bench_report *r)
     put_text(out, "plan", info->plan);
     app_buffer_text(out, ",\n ");
     put_text(out, "products", r->products);
-    say(out, ",\n \"bytes_per_token\": %llu, \"macs_per_token\": %llu, \"bytes_per_context_token\": %llu, \"macs_per_context_token\": %llu",
-        (unsigned long long)info->token_bytes, (unsigned long long)info->token_macs, (unsigned long long)info->context_bytes,
+    say(out, ",\n \"bytes_per_token\": %llu, \"state_bytes_per_token\": %llu, \"macs_per_token\": %llu",
+        (unsigned long long)info->token_bytes, (unsigned long long)info->state_bytes, (unsigned long long)info->token_macs);
+    say(out, ", \"bytes_per_context_token\": %llu, \"macs_per_context_token\": %llu", (unsigned long long)info->context_bytes,
         (unsigned long long)info->context_macs);
     app_buffer_text(out, ",\n \"ceilings\": {");
     put(out, "memory_bytes_per_s", c->memory_bytes_per_s);

@@ -67,6 +67,7 @@ typedef struct k3_info {
     uint64_t trunk_bytes;                 /* trunk matrices and vectors as held in memory */
     uint64_t expert_bytes;                /* routed experts as stored */
     uint64_t token_bytes;                 /* weight bytes one decoded token reads */
+    uint64_t state_bytes;                 /* KDA states and convolution windows: bytes it reads and bytes it writes */
     uint64_t token_macs;                  /* its multiply-adds with weights and KDA states */
     uint64_t context_bytes, context_macs; /* and, for each token before it, bytes and multiply-adds of attention */
     const char *products;                 /* what most products are made in: "int8", "bf16" or "f32"; NULL: a device computes */

@@ -87,6 +87,7 @@ static void count_work(k3_engine *engine, uint64_t moe_layers)
     for (int l = 0; l < hp->n_layers; l++)
         mla_layers += hp->is_mla[l];
     info->token_bytes += moe_layers * (uint64_t)hp->top_k * k3_experts_one_bytes(hp);
+    info->state_bytes = 2 * k3_state_fixed_bytes(hp);
     info->token_macs += moe_layers * (uint64_t)hp->top_k * 3 * width * (uint64_t)hp->expert_inner;
     info->token_macs += ((uint64_t)hp->n_layers - mla_layers) * (uint64_t)hp->kda_heads * 3 * D * D;
     info->context_bytes = mla_layers * (uint64_t)(hp->kv_lora + hp->rope) * (engine->cache_type == K3_F32 ? 4 : 2);

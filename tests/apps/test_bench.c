@@ -52,8 +52,9 @@ static double bytes_of_plan(void)
     return bytes;
 }
 
-/* Case I11: what the statistics call parts is all of the time, and so are operations and waits. */
-static void parts_sum_to_the_total(const k3_json *row, int passes)
+/* Case I11: what the statistics call parts is all of the time, and operations and waits no more than that. Whether these are the most of
+ * it: a busy machine may stop a thread between any two of them, so not in every row. */
+static int parts_sum_to_the_total(const k3_json *row, int passes)
 {
     const k3_json *stats = k3_json_get(row, "stats"), *parts = k3_json_get(stats, "parts"), *ops = k3_json_get(stats, "operations");
     double seconds = number(stats, "seconds"), sum = 0, of_ops = 0;
@@ -64,8 +65,9 @@ static void parts_sum_to_the_total(const k3_json *row, int passes)
         of_ops += number(op, "seconds");
     assert_true(number(parts, "arithmetic") > 0 && number(parts, "attention") > 0 && number(parts, "head") > 0);
     of_ops += number(parts, "waiting_for_experts") + number(parts, "waiting_for_trunk");
-    if (fabs(sum - seconds) > 0.05 * seconds || of_ops > 1.05 * seconds || of_ops < 0.5 * seconds)
+    if (fabs(sum - seconds) > 0.05 * seconds || of_ops > 1.05 * seconds)
         fail_msg("parts %f, operations and waits %f, in all %f s", sum, of_ops, seconds);
+    return of_ops > 0.5 * seconds;
 }
 
 /* Memory that is busy with other work when it is measured gives a share above 1, and so does a model that lies in the cache. */
@@ -92,6 +94,7 @@ static void counts_are_the_models(const k3_json *bench)
     assert_float_equal(number(bench, "macs_per_context_token"), 3 * 4 * (96 + 16 + 96), 0);
     assert_float_equal(number(bench, "bytes_per_context_token"), 3 * (96 + 16) * 2, 0);
     assert_float_equal(number(bench, "bytes_per_token"), bytes_of_plan(), 0);
+    assert_float_equal(number(bench, "state_bytes_per_token"), 2 * 6 * 4 * 4 * (64 * 64 + 3 * 3 * 64), 0); /* f32, read and written */
 }
 
 static void a_row_is_consistent(const k3_json *bench, const k3_json *row, int is_decode)
@@ -106,7 +109,8 @@ static void a_row_is_consistent(const k3_json *bench, const k3_json *row, int is
         is_a_share(row, "arithmetic_share");
     if (!is_decode)
         return;
-    double bytes = number(bench, "bytes_per_token") + seen * number(bench, "bytes_per_context_token");
+    double bytes =
+        number(bench, "bytes_per_token") + number(bench, "state_bytes_per_token") + seen * number(bench, "bytes_per_context_token");
     assert_float_equal(number(row, "bytes_per_token"), bytes, 1e-6 * bytes);
     assert_float_equal(number(row, "memory_share") * number(row, "memory_bytes_per_s"), rate * bytes, 1e-6 * rate * bytes);
     is_a_share(row, "memory_share");
@@ -175,6 +179,7 @@ static void rows_ceilings_and_the_plot_agree(void **state)
     if (r.status)
         fail_msg("status %d: %s", r.status, r.err);
     const k3_json *bench = parsed(r.out), *prefill = k3_json_get(bench, "prefill"), *decode = k3_json_get(bench, "decode");
+    int n_told = 0;
     counts_are_the_models(bench);
     assert_int_equal(prefill->n_children, 3);
     assert_int_equal(decode->n_children, 4);
@@ -183,13 +188,14 @@ static void rows_ceilings_and_the_plot_agree(void **state)
     assert_true(number(prefill->first, "disk_bytes") > 1e6 && number(prefill->first, "disk_share") > 0);
     for (const k3_json *row = prefill->first; row; row = row->next) {
         a_row_is_consistent(bench, row, 0);
-        parts_sum_to_the_total(row, (int)number(row, "runs"));
+        n_told += parts_sum_to_the_total(row, (int)number(row, "runs"));
         assert_true(row == prefill->first || number(row, "disk_bytes") < number(prefill->first, "disk_bytes") / 2);
     }
     for (const k3_json *row = decode->first; row; row = row->next) {
         a_row_is_consistent(bench, row, 1);
-        parts_sum_to_the_total(row, 4 * (int)number(row, "runs"));
+        n_told += parts_sum_to_the_total(row, 4 * (int)number(row, "runs"));
     }
+    assert_true(n_told > 0);
     const k3_json *left = k3_json_get(bench, "left_out")->first;
     assert_true(left && !left->next && number(left, "tokens") == 32768 && strstr(k3_json_get(left, "why")->text, "16384"));
     contexts_are_reached_one_from_another(decode);
