@@ -2,91 +2,23 @@
  * better than promised, extreme values. What a kernel may assume of addresses: floats and integers lie at multiples of 4 bytes; codes and
  * scales of weights, rows of a cache and 8-bit codes of x lie anywhere. Integer paths and decoding give equal bits, float paths stay within
  * bounds that any order of summation keeps. The seeds are fixed, so a failure repeats. */
-#include "fixture.h"
 #include "guarded.h"
+#include "kernel_inputs.h"
 
 #include "backend/cpu/decode.h"
-#include "backend/cpu/kernels.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 120, N_FLAVOURS = 5 };
-
-/* What values are like: normal; subnormal; about 1e30; zeros of both signs among others; every size from 1e-38 to 1e15. */
-typedef enum flavour { PLAIN, SUBNORMAL, LARGE, ZEROS, MIXED } flavour;
+enum { ROUNDS = 120 };
 
 static k3_cpu_kernels scalar, level;
-static char at[128]; /* level, kernel and round, for messages */
-static random_stream r;
-
-/* One round: places alternate between the ends of rooms and odd starts, which for floats are multiples of 4. */
-static flavour begin_round(const char *level_name, const char *kernel, int round)
-{
-    r = (random_stream){(uint64_t)(unsigned char)kernel[0] * 7919u + strlen(kernel) * 104729u + (uint64_t)round};
-    snprintf(at, sizeof at, "%s %s, round %d", level_name, kernel, round);
-    if (round % 2)
-        guarded_at_end();
-    else
-        guarded_at_start(4 * (size_t)(1 + round / 2 % 15));
-    return (flavour)(round / 2 % N_FLAVOURS);
-}
-
-/* Rooms of bytes may lie anywhere: at starts an odd byte further, at ends wherever their length puts them. */
-static unsigned char *bytes_room(size_t n)
-{
-    return (unsigned char *)guarded_room(n + 1) + (n % 2 == 0);
-}
-
-static float value_of(flavour f)
-{
-    float x = random_float(&r);
-    switch (f) {
-    case SUBNORMAL:
-        return x * 1e-39f;
-    case LARGE:
-        return x * 1e15f;
-    case ZEROS:
-        return random_below(&r, 3) ? copysignf(0, x) : x;
-    case MIXED:
-        return ldexpf(x, random_below(&r, 176) - 126);
-    default:
-        return x;
-    }
-}
-
-static float *floats(size_t n, flavour f)
-{
-    float *x = guarded_room(n * sizeof *x);
-    for (size_t i = 0; i < n; i++)
-        x[i] = value_of(f);
-    return x;
-}
-
-static float *empty(size_t n)
-{
-    return guarded_room(n * sizeof(float));
-}
-
-static void *copy_of(const void *data, size_t n)
-{
-    return memcpy(guarded_room(n), data, n);
-}
-
-/* Equal bits; any NaN equals any. */
-static void same_bits(const char *what, const float *got, const float *want, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(&got[i], &want[i], sizeof *got) != 0 && !(isnan(got[i]) && isnan(want[i])))
-            fail_msg("%s: %s %zu is %a, scalar %a", at, what, i, (double)got[i], (double)want[i]);
-}
 
 static void near(const char *what, float got, float want, double allowed)
 {
     if (isnan(want) ? !isnan(got) : !(got == want || fabs((double)got - (double)want) <= allowed))
-        fail_msg("%s: %s is %a, scalar %a, allowed %g", at, what, (double)got, (double)want, allowed);
+        fail_msg("%s: %s is %a, scalar %a, allowed %g", round_text, what, (double)got, (double)want, allowed);
 }
 
 /* Each within `part` of its own size, or of the largest of all if `of_largest`. What is subnormal, or made of something subnormal times
@@ -112,44 +44,16 @@ static void on_levels(const char *kernel, int exact_too, void (*check)(flavour f
             for (int round = 0; round < ROUNDS; round++) {
                 flavour f = begin_round(k3_cpu_level_name((k3_cpu_level)l), kernel, round);
                 check(f, exact);
-                guarded_check(at);
+                guarded_check(round_text);
             }
         }
 }
 
 /* ---- weights --------------------------------------------------------------------------------------------------------------- */
 
-/* A scale byte of MXFP4 or a float scale: the ends of what there is, now and then. */
-static void put_scale(unsigned char *to, k3_type type, flavour f)
-{
-    static const unsigned char ends[] = {0, 1, 254, 253};
-    static const float far[] = {1e-38f, 1e30f, 1e-41f, -1e-20f};
-    if (type == K3_MXFP4)
-        *to = f == PLAIN ? (unsigned char)(118 + random_below(&r, 8)) : random_below(&r, 2) ? ends[random_below(&r, 4)] : 127;
-    else
-        memcpy(to, f == PLAIN ? &(float){0.01f + fabsf(random_float(&r))} : &far[random_below(&r, 4)], 4);
-}
-
-static k3_cpu_mat matrix(k3_type type, int rows, int cols, flavour f)
-{
-    k3_cpu_mat w = {.type = type, .cols = cols, .row_bytes = k3_type_row_bytes(type, cols), .scale_bytes = k3_type_scale_bytes(type, cols)};
-    unsigned char *codes = bytes_room((size_t)rows * w.row_bytes), *scale = bytes_room((size_t)rows * w.scale_bytes);
-    for (size_t i = 0; i < (size_t)rows * w.row_bytes; i++)
-        codes[i] = (unsigned char)random_bits(&r);
-    for (int i = 0; (type == K3_F32 || type == K3_BF16) && i < rows * cols; i++) {
-        float x = value_of(f);
-        memcpy(codes + (size_t)i * (type == K3_F32 ? 4 : 2), (char *)&x + (type == K3_F32 ? 0 : 2), type == K3_F32 ? 4 : 2);
-    }
-    for (size_t i = 0; i < (size_t)rows * w.scale_bytes; i += type == K3_MXFP4 ? 1 : 4)
-        put_scale(scale + i, type, f);
-    w.codes = codes;
-    w.scale = scale;
-    return w;
-}
-
 static int random_cols(k3_type type, int most)
 {
-    int granule = k3_type_granule(type), n = 1 + random_below(&r, most);
+    int granule = k3_type_granule(type), n = 1 + below(most);
     return (n + granule - 1) / granule * granule;
 }
 
@@ -181,10 +85,10 @@ typedef struct product {
 
 static product new_product(int most_rows)
 {
-    product p = {.rows = 1 + random_below(&r, most_rows), .T = 1 + random_below(&r, MAX_T)};
-    p.first = random_below(&r, p.rows);
-    p.last = p.first + 1 + random_below(&r, p.rows - p.first);
-    if (random_below(&r, 2))
+    product p = {.rows = 1 + below(most_rows), .T = 1 + below(MAX_T)};
+    p.first = below(p.rows);
+    p.last = p.first + 1 + below(p.rows - p.first);
+    if (below(2))
         p.last = p.rows;
     for (int t = 0; t < p.T; t++) {
         p.got[t] = empty((size_t)p.rows);
@@ -199,7 +103,7 @@ static void others_untouched(const product *p)
     for (int t = 0; t < p->T; t++)
         for (int i = 0; i < p->rows; i++)
             if ((i < p->first || i >= p->last) && !isnan(p->got[t][i]))
-                fail_msg("%s: row %d of %d was written, %d to %d were asked for", at, i, p->rows, p->first, p->last - 1);
+                fail_msg("%s: row %d of %d was written, %d to %d were asked for", round_text, i, p->rows, p->first, p->last - 1);
 }
 
 /* Any order of a sum of n products keeps within n roundings of the sum of magnitudes; a sum in double is rounded twice. */
@@ -227,9 +131,9 @@ static void check_product(const product *p, const k3_cpu_mat *w, float *const *x
 
 static void check_matmul(flavour f, int exact)
 {
-    k3_type type = (k3_type)random_below(&r, K3_N_TYPES);
+    k3_type type = (k3_type)below(K3_N_TYPES);
     product p = new_product(40);
-    int cols = random_cols(type, random_below(&r, 4) ? 150 : 1300);
+    int cols = random_cols(type, below(4) ? 150 : 1300);
     flavour of_x = f == LARGE || f == MIXED ? SUBNORMAL : f == SUBNORMAL ? LARGE : f;
     k3_cpu_mat w = matrix(type, p.rows, cols, f);
     float *x[MAX_T];
@@ -248,46 +152,29 @@ static void matmul(void **state)
 
 /* ---- products of integers -------------------------------------------------------------------------------------------------- */
 
-static k3_q8 new_q8(int n, int cols, int has_codes, int has_by_nibble)
-{
-    size_t all = (size_t)n * (size_t)cols;
-    k3_q8 q = {.cols = cols, .scale = empty(all / K3_Q8_BLOCK), .sum = guarded_room(all / K3_Q8_BLOCK * sizeof(int32_t))};
-    q.codes = has_codes ? (signed char *)bytes_room(all) : NULL;
-    q.by_nibble = has_by_nibble ? (signed char *)bytes_room(all) : NULL;
-    return q;
-}
-
-/* One value of a row in eight is not finite in the rounds of zeros. */
-static void spoil(float *x, int cols, flavour f)
-{
-    static const float bad[] = {NAN, INFINITY, -INFINITY};
-    if (f == ZEROS && random_below(&r, 2))
-        x[random_below(&r, cols)] = bad[random_below(&r, 3)];
-}
-
 static void check_quantize(flavour f, int exact)
 {
     (void)exact;
-    int n = 1 + random_below(&r, 3), cols = K3_Q8_BLOCK * (1 + random_below(&r, 20)), orders = 1 + random_below(&r, 3);
-    int first = K3_Q8_BLOCK * random_below(&r, cols / K3_Q8_BLOCK), row = random_below(&r, n);
-    int last = random_below(&r, 2) ? cols : first + K3_Q8_BLOCK;
+    int n = 1 + below(3), cols = K3_Q8_BLOCK * (1 + below(20)), orders = 1 + below(3);
+    int first = K3_Q8_BLOCK * below(cols / K3_Q8_BLOCK), row = below(n);
+    int last = below(2) ? cols : first + K3_Q8_BLOCK;
     k3_q8 got = new_q8(n, cols, orders & 1, orders & 2), want = new_q8(n, cols, orders & 1, orders & 2);
     float *x = floats((size_t)cols, f);
     spoil(x, cols, f);
     if (f == LARGE) /* the halves between two codes */
         for (int c = 0; c < cols; c++)
-            x[c] = c % K3_Q8_BLOCK ? (float)(random_below(&r, 254) - 127) + 0.5f : 127;
+            x[c] = c % K3_Q8_BLOCK ? (float)(below(254) - 127) + 0.5f : 127;
     level.quantize_q8(&got, row, x, first, last);
     scalar.quantize_q8(&want, row, x, first, last);
     size_t all = (size_t)n * (size_t)cols;
     if ((got.codes && memcmp(got.codes, want.codes, all)) || (got.by_nibble && memcmp(got.by_nibble, want.by_nibble, all)))
-        fail_msg("%s: codes differ (row %d, columns %d to %d)", at, row, first, last - 1);
+        fail_msg("%s: codes differ (row %d, columns %d to %d)", round_text, row, first, last - 1);
     same_bits("scale", got.scale, want.scale, all / K3_Q8_BLOCK);
     for (int c = 0; c < cols; c += K3_Q8_BLOCK) {
         size_t block = ((size_t)row * (size_t)cols + (size_t)c) / K3_Q8_BLOCK;
         /* The sum of a block that has NaN as its scale says nothing. */
         if (!isnan(want.scale[block]) && got.sum[block] != want.sum[block])
-            fail_msg("%s: the sum of block %zu is %d, scalar %d", at, block, got.sum[block], want.sum[block]);
+            fail_msg("%s: the sum of block %zu is %d, scalar %d", round_text, block, got.sum[block], want.sum[block]);
     }
 }
 
@@ -305,15 +192,15 @@ static void check_matmul_q8(flavour f, int exact)
     k3_type type;
     int cols;
     do {
-        type = (k3_type)random_below(&r, takes);
-        cols = K3_Q8_BLOCK * (1 + random_below(&r, random_below(&r, 4) ? 8 : 40));
+        type = (k3_type)below(takes);
+        cols = K3_Q8_BLOCK * (1 + below(below(4) ? 8 : 40));
     } while (!k3_q8_takes(type, cols));
     product p = new_product(70);
     k3_cpu_mat w = matrix(type, p.rows, cols, f);
     k3_q8 q = new_q8(X_ROWS, cols, 1, 1);
     int32_t *row_of = guarded_room((size_t)p.T * sizeof *row_of);
     for (int t = 0; t < p.T; t++)
-        row_of[t] = random_below(&r, X_ROWS);
+        row_of[t] = below(X_ROWS);
     for (int i = 0; i < X_ROWS; i++) {
         float *x = floats((size_t)cols, f == LARGE ? SUBNORMAL : f == SUBNORMAL ? LARGE : f);
         spoil(x, cols, f);
@@ -337,9 +224,9 @@ static void matmul_q8(void **state)
 /* Each output within the roundings of its own chain. Rows of v lie at any address; y is not read where there is no `keep`. */
 static void check_mix(flavour f, int exact)
 {
-    int rows = 1 + random_below(&r, 9), n = 1 + random_below(&r, K3_ATTEND_ROWS), cols = 1 + random_below(&r, 150);
-    int kind = random_below(&r, exact ? 2 : 3), v_stride = cols + random_below(&r, 20), p_stride = n + random_below(&r, 5);
-    int y_stride = cols + random_below(&r, 9), has_keep = random_below(&r, 2);
+    int rows = 1 + below(9), n = 1 + below(K3_ATTEND_ROWS), cols = 1 + below(150);
+    int kind = below(exact ? 2 : 3), v_stride = cols + below(20), p_stride = n + below(5);
+    int y_stride = cols + below(9), has_keep = below(2);
     static const k3_type types[] = {K3_F32, K3_BF16, K3_INT8};
     k3_mix_fn *const mixes[][3] = {{level.mix_f32, level.mix_bf16, level.mix_int8}, {scalar.mix_f32, scalar.mix_bf16, scalar.mix_int8}};
     k3_cpu_mat v = matrix(types[kind], 1, (n - 1) * v_stride + cols, f);
@@ -380,7 +267,7 @@ static void check_softmax(flavour f, int exact)
     float max[2] = {-INFINITY, -INFINITY};
     double sum[2] = {0, 0};
     for (int step = 0; step < 3; step++) {
-        size_t n = (size_t)(1 + random_below(&r, K3_ATTEND_ROWS));
+        size_t n = (size_t)(1 + below(K3_ATTEND_ROWS));
         float *want = floats(n, f == LARGE || f == MIXED ? PLAIN : f), *got, scale = f == LARGE ? 1e4f : f == MIXED ? 1e-40f : 3.0f;
         got = copy_of(want, n * sizeof *want);
         float keep = level.softmax(got, (int)n, scale, &max[0], &sum[0]);
@@ -402,7 +289,7 @@ static void softmax(void **state)
 static void check_attnres_mix(flavour f, int exact)
 {
     (void)exact;
-    int n = 1 + random_below(&r, 9), C = 1 + random_below(&r, 300), T = 1 + random_below(&r, 3);
+    int n = 1 + below(9), C = 1 + below(300), T = 1 + below(3);
     const float *src[9];
     float *s = floats((size_t)C, PLAIN), *got = empty((size_t)(T * C)), *want = empty((size_t)(T * C));
     for (int i = 0; i < n; i++)
@@ -421,7 +308,7 @@ static void attnres_mix(void **state)
 static void check_norms(flavour f, int exact)
 {
     (void)exact;
-    int C = 1 + random_below(&r, 300), T = 1 + random_below(&r, 3), stride = C + random_below(&r, 7);
+    int C = 1 + below(300), T = 1 + below(3), stride = C + below(7);
     size_t n = (size_t)(T * C), n_strided = (size_t)((T - 1) * stride + C);
     float *x = floats(n_strided, f), *w = floats((size_t)C, PLAIN), *gate = floats(n, f), *got = empty(n_strided), *want = empty(n_strided);
     level.rmsnorm(got, x, w, C, stride, stride, 1e-5f, 0, T);
@@ -446,8 +333,8 @@ static void norms(void **state)
 static void check_gates(flavour f, int exact)
 {
     (void)exact;
-    size_t n = (size_t)(1 + random_below(&r, 300)), bad = (size_t)random_below(&r, (int)n);
-    float *x = floats(n, PLAIN), *gate = floats(n, f), *got = empty(n), *want = empty(n), b2 = random_below(&r, 2) ? 25.0f : INFINITY;
+    size_t n = (size_t)(1 + below(300)), bad = (size_t)below((int)n);
+    float *x = floats(n, PLAIN), *gate = floats(n, f), *got = empty(n), *want = empty(n), b2 = below(2) ? 25.0f : INFINITY;
     if (f == ZEROS)
         gate[bad] = NAN; /* its own output is NaN and no other */
     level.gate_mul(got, x, gate, (int64_t)n);
@@ -469,8 +356,8 @@ static void gates(void **state)
 static void check_shortconv(flavour f, int exact)
 {
     (void)exact;
-    int C = 1 + random_below(&r, 80), width = random_below(&r, 2) ? 4 : 1 + random_below(&r, K3_MAX_CONV), n = 1 + random_below(&r, 6);
-    int first = random_below(&r, C), last = random_below(&r, 2) ? C : first + 1;
+    int C = 1 + below(80), width = below(2) ? 4 : 1 + below(K3_MAX_CONV), n = 1 + below(6);
+    int first = below(C), last = below(2) ? C : first + 1;
     size_t n_y = (size_t)(n * C), n_window = (size_t)((width - 1) * C);
     float *u = floats(n_y, f), *w = floats((size_t)(C * width), PLAIN), *before = floats(n_window, f), *got = empty(n_y),
           *want = empty(n_y);
@@ -497,7 +384,7 @@ static void shortconv(void **state)
 static void check_kda_gate(flavour f, int exact)
 {
     (void)exact;
-    int H = 1 + random_below(&r, 3), D = 1 + random_below(&r, 70), T = 1 + random_below(&r, 3), outputs = random_below(&r, 3);
+    int H = 1 + below(3), D = 1 + below(70), T = 1 + below(3), outputs = below(3);
     size_t n = (size_t)(T * H * D), n_beta = (size_t)(T * H);
     float *z = floats(n, f), *b = floats(n_beta, f), *a_log = floats((size_t)H, PLAIN), *bias = floats((size_t)(H * D), PLAIN);
     float *alpha[2] = {NULL, NULL}, *g[2] = {NULL, NULL}, *beta[2];
@@ -524,7 +411,7 @@ static void kda_gate(void **state)
 static void check_kda_recur(flavour f, int exact)
 {
     (void)exact;
-    int D = 1 + random_below(&r, 140), n = 1 + random_below(&r, 4), stride = D + random_below(&r, 9);
+    int D = 1 + below(140), n = 1 + below(4), stride = D + below(9);
     size_t n_x = (size_t)((n - 1) * stride + D), n_state = (size_t)(D * D);
     flavour of_q = f == MIXED ? PLAIN : f;
     float *q = floats(n_x, PLAIN), *k = floats(n_x, PLAIN), *v = floats(n_x, of_q), *decay = floats(n_x, PLAIN),
@@ -557,12 +444,12 @@ static void kda_recur(void **state)
 static void check_router(flavour f, int exact)
 {
     (void)exact;
-    int E = 1 + random_below(&r, 150), K = 1 + random_below(&r, E < 20 ? E : 20), T = 1 + random_below(&r, 4);
+    int E = 1 + below(150), K = 1 + below(E < 20 ? E : 20), T = 1 + below(4);
     float *logits = floats((size_t)(T * E), f == MIXED ? PLAIN : f), *bias = floats((size_t)E, PLAIN), *weights[2];
     int32_t *ids[2];
-    int bad = f == PLAIN ? random_below(&r, T) : -1;
+    int bad = f == PLAIN ? below(T) : -1;
     if (bad >= 0)
-        logits[bad * E + random_below(&r, E)] = NAN;
+        logits[bad * E + below(E)] = NAN;
     for (int i = 0; i < 2; i++) {
         ids[i] = guarded_room((size_t)(T * K) * sizeof(int32_t));
         weights[i] = empty((size_t)(T * K));
@@ -587,7 +474,7 @@ static void check_memory_read(flavour f, int exact)
 {
     (void)f;
     (void)exact;
-    size_t n = 512 * (size_t)(1 + random_below(&r, 20));
+    size_t n = 512 * (size_t)(1 + below(20));
     level.memory_read(memset(bytes_room(n), 1, n), (int64_t)n);
 }
 
