@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 /* Rooms, pages of a room, bytes on each side that are looked at. 0xff in all bytes of a float is a NaN. */
-enum { ROOMS = 96, PAGES = 32, SIDE = 512, PATTERN = 0xff };
+enum { ROOMS = 96, PAGES = 128, SIDE = 512, PATTERN = 0xff };
 
 static struct {
     unsigned char *memory;
