@@ -268,11 +268,12 @@ static k3_ref new_cache(k3_backend *be, random_stream *r, k3_type type, int widt
     return cache;
 }
 
-/* Attention over a cache of f32, which is appended to before each call, or bf16, by the seed. kv_b takes the job's weight type. */
+/* Attention over a cache of f32, which is appended to before each call, or bf16, by the seed. kv_b takes the job's weight type. Thousands
+ * of b are spans of the cache, about, that were there before. */
 static void run_mla(k3_backend *be, const job *j, const int *pieces, job_result *out)
 {
     random_stream r = {j->seed};
-    int granule = k3_type_granule(j->type), kv = (j->a % 150 + granule) / granule * granule, before = j->b % 140;
+    int granule = k3_type_granule(j->type), kv = (j->a % 150 + granule) / granule * granule, before = j->b % 140 + j->b / 1000 * 500;
     k3_mla_dims d = {1 + j->b % 18, 5 + j->b % 20, 1 + j->a % 9, 3 + j->a % 30, kv, j->seed & 1 ? K3_BF16 : K3_F32};
     int width = kv + d.rope, q_width = d.heads * (d.nope + d.rope), o_width = d.heads * d.v;
     k3_mat kv_b = random_mat(be, &r, j->type, d.heads * (d.nope + d.v), kv, j->odd);

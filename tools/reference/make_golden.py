@@ -217,9 +217,10 @@ def mla_append(f):
 
 
 def mla_attend(f):
-    def case(name, T, N, H, lora, nope, rope, v, q=1.0, tol=1e-5):
+    def case(name, T, N, H, lora, nope, rope, v, q=1.0, tol=1e-5, rise=1.0):
         kv_b = k3_numpy.from_bf16(bf16_bits(f.normal((H * (nope + v), lora), lora ** -0.5))).astype("<f4")
-        f.case(name, tol, {"q": f.normal((T, H, nope + rope), q), "cache": f.normal((N, lora + rope)), "kv_b": kv_b}, nope=nope, rope=rope,
+        f.case(name, tol, {"q": f.normal((T, H, nope + rope), q), "cache": f.normal((N, lora + rope)) * np.linspace(1, rise, N, dtype="<f4")[:, None],
+                           "kv_b": kv_b}, nope=nope, rope=rope,
                v=v, kv_lora=lora, pos0=N - T, scale=float(np.float32((nope + rope) ** -0.5)))
     case("one_position", 1, 1, 4, 32, 24, 8, 16)
     case("one_row_of_70", 1, 70, 4, 32, 24, 8, 16, q=2)
@@ -229,6 +230,8 @@ def mla_attend(f):
     case("long", 3, 300, 2, 32, 24, 8, 16, q=3)
     case("extra_dims_decide", 2, 20, 3, 32, 8, 24, 16, q=3)
     case("overflows_plain_exp", 2, 40, 3, 32, 24, 8, 16, q=120, tol=1e-4)
+    case("longer", 5, 1026, 3, 32, 24, 8, 16, q=2)
+    case("longer_overflows_plain_exp", 2, 1100, 2, 32, 24, 8, 16, q=120, tol=1e-4, rise=4.0)
 
 
 def gate_mul(f):

@@ -8,8 +8,10 @@
  *   score_s    = scale * query . cache[s]       s = 0..p; cache rows [kv + rope]
  *   context    = sum_s softmax(score)_s cache[s, 0..kv-1]
  *   o[t,h]     = Wv_h context                   [v]
- * Cache rows are taken K3_ATTEND_ROWS at a time, counted from position 0, with a running maximum and sum; so the result does not depend on
- * how the rows of a sequence came in. The rope channels take part in the score and not in the context. Nothing is rotated. */
+ * Cache rows are taken K3_ATTEND_ROWS at a time, counted from position 0, with a running maximum and sum. Spans of SPAN rows have sums of
+ * their own, which meet in order of positions: one thread may sum all of them, or each another one. So the result does not depend on how
+ * the rows of a sequence came in, nor on who computed them. The rope channels take part in the score and not in the context. Nothing is
+ * rotated. */
 
 /* y[i,c] = keep[i] y[i,c] + sum_s p[i,s] v[s,c] in double, rounded once. */
 static void mix(float *y, int64_t y_stride, const float *keep, const float *p, int64_t p_stride, k3_type type, const void *v,
@@ -64,8 +66,8 @@ float k3_softmax_scalar(float *p, int n, float scale, float *max, double *sum)
 /* ---- the op ------------------------------------------------------------------------------------------- */
 
 /* Rows that share one pass over the cache, and heads that share it, fewer where the cache is not packed; rows that share one decoding of
- * a head's part of kv_b. */
-enum { TILE = 16, GROUP = 24, UNPACKED_GROUP = 16, WEIGHT_TILE = 64 };
+ * a head's part of kv_b; cache rows of a span, a multiple of what is taken at a time; bytes of the sums of spans that wait for others. */
+enum { AHEAD = 4, TILE = 16, GROUP = 24, UNPACKED_GROUP = 16, WEIGHT_TILE = 64, SPAN = 512, PARTS_BYTES = 32 << 20 };
 
 /* Up to TILE consecutive rows of one run. */
 typedef struct attend_tile {
@@ -81,14 +83,28 @@ typedef struct attend_args {
     const k3_mla_dims *dims;
     float scale;
     int T, tiles, group;
+    int most_rows;               /* of a tile */
+    int64_t spans, window, base; /* of the longest run; computed at once, if more than one; the first of those */
     int is_paired;               /* kv_b is bf16 and multiplied so too */
     int is_packed;               /* the level multiplies pairs of bf16, and the cache is that */
     int query_stride, kv_stride; /* from one head to the next: elements of query, floats of context */
     const attend_tile *tile;
-    float *query, *context; /* [T, H, query_stride] f32 or, if packed, bf16; [T, H, kv_stride] */
+    float *query; /* [T, H, query_stride] f32 or, if packed, bf16 */
+    float
+        *context; /* sums of all rows and heads, n_sums times: of all spans so far, then of spans that wait, or of each thread's last one */
+    double *sum;
+    float *max;
     size_t thread_bytes;
     char *of_thread; /* [threads, thread_bytes]: a head's decoded Wk and queries of a tile, or packed rows of the cache */
 } attend_args;
+
+/* Running softmax of rows and heads: what is not yet divided by the sum of weights. Head g of row t is element t * stride + g. */
+typedef struct attend_sums {
+    float *context; /* [.., kv_stride] */
+    float *max;     /* -INFINITY at the start */
+    double *sum;
+    int64_t stride;
+} attend_sums;
 
 /* Row `row` of head h of kv_b: 0 is the first of W_k, nope the first of W_v. */
 static k3_cpu_mat head_rows(const attend_args *a, int h, int row)
@@ -180,24 +196,19 @@ static void absorb_task(void *arg, int64_t first, int64_t last, int thread)
     }
 }
 
-/* State of the running softmax of one item. */
-typedef struct attend_state {
-    float max[TILE][GROUP];
-    double sum[TILE][GROUP];
-} attend_state;
-
 /* Rows of the cache from `base` on. */
 static const unsigned char *cache_at(const k3_run *run, const k3_mla_dims *d, int64_t base)
 {
     return (const unsigned char *)k3_host(run->state) + (size_t)base * k3_type_row_bytes(d->cache, d->kv_lora + d->rope);
 }
 
-/* Row t of the tile meets n cache rows from `base` on, for n_heads heads from h0 on. */
-static void attend_rows(const attend_args *a, attend_state *state, const attend_tile *tile, int t, int h0, int n_heads, int64_t base, int n)
+/* Row t of the tile meets n cache rows from `base` on, for n_heads heads from h0 on; `to` is of head h0. */
+static void attend_rows(const attend_args *a, const attend_sums *to, const attend_tile *tile, int t, int h0, int n_heads, int64_t base,
+                        int n)
 {
     const k3_mla_dims *d = a->dims;
     int kv = d->kv_lora, width = kv + d->rope;
-    int64_t row = tile->run->row + tile->first + t;
+    int64_t row = tile->run->row + tile->first + t, at = t * to->stride;
     k3_cpu_mat cache = {.type = d->cache, .cols = width, .row_bytes = k3_type_row_bytes(d->cache, width)};
     cache.codes = cache.scale = cache_at(tile->run, d, base);
     float scores[UNPACKED_GROUP][K3_ATTEND_ROWS], keep[UNPACKED_GROUP], *y[UNPACKED_GROUP];
@@ -208,79 +219,132 @@ static void attend_rows(const attend_args *a, attend_state *state, const attend_
     }
     a->cpu->k.matmul(y, x, n_heads, &cache, 0, n);
     for (int g = 0; g < n_heads; g++)
-        keep[g] = a->cpu->k.softmax(scores[g], n, a->scale, &state->max[t][g], &state->sum[t][g]);
+        keep[g] = a->cpu->k.softmax(scores[g], n, a->scale, &to->max[at + g], &to->sum[at + g]);
     k3_mix_fn *sum_rows = d->cache == K3_BF16 ? a->cpu->k.mix_bf16 : a->cpu->k.mix_f32;
-    sum_rows(a->context + (row * d->heads + h0) * a->kv_stride, a->kv_stride, base ? keep : NULL, scores[0], K3_ATTEND_ROWS, cache.codes,
-             width, n_heads, n, kv);
+    sum_rows(to->context + at * a->kv_stride, a->kv_stride, base % SPAN ? keep : NULL, scores[0], K3_ATTEND_ROWS, cache.codes, width,
+             n_heads, n, kv);
 }
 
 /* The same with packed cache rows. */
-static void attend_packed(const attend_args *a, attend_state *state, const attend_tile *tile, int t, int h0, int n_heads, int64_t base,
+static void attend_packed(const attend_args *a, const attend_sums *to, const attend_tile *tile, int t, int h0, int n_heads, int64_t base,
                           int n, const void *rows)
 {
     const k3_mla_dims *d = a->dims;
-    int64_t at = (tile->run->row + tile->first + t) * (int64_t)d->heads + h0;
-    k3_attend_row row = {a->context + at * a->kv_stride,
-                         state->max[t],
-                         state->sum[t],
-                         (const uint16_t *)(const void *)a->query + at * a->query_stride,
+    int64_t query = (tile->run->row + tile->first + t) * (int64_t)d->heads + h0, at = t * to->stride;
+    k3_attend_row row = {to->context + at * a->kv_stride,
+                         to->max + at,
+                         to->sum + at,
+                         (const uint16_t *)(const void *)a->query + query * a->query_stride,
                          rows,
                          n_heads,
                          n,
                          d->kv_lora,
                          d->kv_lora + d->rope,
-                         base == 0,
+                         base % SPAN == 0,
                          a->scale};
     a->cpu->k.attend_row(&row);
 }
 
-/* All rows of the tile, n_heads heads from h0 on: one pass over the tile's cache. */
-static void attend_pass(const attend_args *a, attend_state *state, const attend_tile *tile, int h0, int n_heads, void *rows)
+/* All rows of the tile, n_heads heads from h0 on: one pass over a span of the tile's cache. A row before the span has a sum of 0. */
+static void attend_span(const attend_args *a, const attend_sums *to, const attend_tile *tile, int h0, int n_heads, int64_t span, void *rows)
 {
-    int64_t pos = tile->run->pos + tile->first, end = pos + tile->n;
+    int64_t pos = tile->run->pos + tile->first, end = pos + tile->n, last = (span + 1) * SPAN < end ? (span + 1) * SPAN : end;
     int step = a->is_packed ? K3_ATTEND_TILE : K3_ATTEND_ROWS, width = a->dims->kv_lora + a->dims->rope;
-    for (int64_t base = 0; base < end; base += step) {
+    for (int t = 0; t < tile->n; t++)
+        for (int g = 0; g < n_heads; g++) {
+            to->max[t * to->stride + g] = -INFINITY;
+            to->sum[t * to->stride + g] = 0;
+        }
+    for (int64_t base = span * SPAN; base < last; base += step) {
         if (a->is_packed)
             a->cpu->k.attend_pack(rows, (const uint16_t *)(const void *)cache_at(tile->run, a->dims, base),
-                                  end - base < step ? (int)(end - base) : step, a->dims->kv_lora, width);
+                                  last - base < step ? (int)(last - base) : step, a->dims->kv_lora, width);
         for (int t = 0; t < tile->n; t++) {
             int64_t left = pos + t + 1 - base;
             int n = left < step ? (int)left : step;
             if (n > 0 && a->is_packed)
-                attend_packed(a, state, tile, t, h0, n_heads, base, n, rows);
+                attend_packed(a, to, tile, t, h0, n_heads, base, n, rows);
             else if (n > 0)
-                attend_rows(a, state, tile, t, h0, n_heads, base, n);
+                attend_rows(a, to, tile, t, h0, n_heads, base, n);
         }
     }
 }
 
-/* Item i is head group i % groups of tile i / groups. */
+/* Element i of `to` takes in element k of `from`, a later span, unless that has seen nothing. */
+static void add_span(const attend_args *a, const attend_sums *to, int64_t i, const attend_sums *from, int64_t k)
+{
+    if (from->sum[k] == 0)
+        return;
+    float max = fmaxf(to->max[i], from->max[k]), keep = expf(to->max[i] - max), take = expf(from->max[k] - max);
+    a->cpu->k.mix_f32(to->context + i * a->kv_stride, 0, &keep, &take, 0, from->context + k * a->kv_stride, 0, 1, 1, a->dims->kv_lora);
+    to->sum[i] = to->sum[i] * (double)keep + from->sum[k] * (double)take;
+    to->max[i] = max;
+}
+
+/* Sums number `set` of all rows and heads, from that of head h0 of row `row` on. */
+static attend_sums sums_of(const attend_args *a, int64_t set, int64_t row, int h0)
+{
+    int64_t heads = a->dims->heads, at = (set * a->T + row) * heads + h0;
+    return (attend_sums){a->context + at * a->kv_stride, a->max + at, a->sum + at, heads};
+}
+
+/* Sums of a thread alone, of one item. */
+static attend_sums sums_of_thread(const attend_args *a, int thread)
+{
+    int64_t at = (int64_t)a->T * a->dims->heads + (int64_t)thread * a->most_rows * a->group;
+    return (attend_sums){a->context + at * a->kv_stride, a->max + at, a->sum + at, a->group};
+}
+
+/* Item i is head group i % groups of tile i / groups: all spans, one after another. */
 static void attend_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const attend_args *a = arg;
     const k3_mla_dims *d = a->dims;
     int groups = (d->heads + a->group - 1) / a->group;
+    void *rows = a->of_thread + (size_t)thread * a->thread_bytes;
     for (int64_t i = first; i < last; i++) {
         const attend_tile *tile = &a->tile[i / groups];
         int h0 = (int)(i % groups) * a->group, n_heads = d->heads - h0 < a->group ? d->heads - h0 : a->group;
-        attend_state state;
-        for (int t = 0; t < tile->n; t++)
-            for (int g = 0; g < n_heads; g++) {
-                state.max[t][g] = -INFINITY;
-                state.sum[t][g] = 0;
-            }
-        attend_pass(a, &state, tile, h0, n_heads, a->of_thread + (size_t)thread * a->thread_bytes);
-        for (int t = 0; t < tile->n; t++)
-            for (int g = 0; g < n_heads; g++) {
-                float *context = a->context + ((tile->run->row + tile->first + t) * (int64_t)d->heads + h0 + g) * a->kv_stride;
-                float inverse = (float)(1 / state.sum[t][g]);
-                for (int c = 0; c < d->kv_lora; c++)
-                    context[c] *= inverse;
-            }
+        attend_sums all = sums_of(a, 0, tile->run->row + tile->first, h0), some = sums_of_thread(a, thread);
+        attend_span(a, &all, tile, h0, n_heads, 0, rows);
+        for (int64_t span = 1; span * SPAN < tile->run->pos + tile->first + tile->n; span++) {
+            attend_span(a, &some, tile, h0, n_heads, span, rows);
+            for (int t = 0; t < tile->n; t++)
+                for (int g = 0; g < n_heads; g++)
+                    add_span(a, &all, t * all.stride + g, &some, t * some.stride + g);
+        }
     }
 }
 
-/* Item i is head i % H of rows i / H * WEIGHT_TILE ..: o = Wv context. */
+/* Item i is span base + i / (groups * tiles), of a head group and tile as above, with sums of its own: of span 0 the sums of all. */
+static void attend_window_task(void *arg, int64_t first, int64_t last, int thread)
+{
+    const attend_args *a = arg;
+    const k3_mla_dims *d = a->dims;
+    int groups = (d->heads + a->group - 1) / a->group;
+    for (int64_t i = first; i < last; i++) {
+        const attend_tile *tile = &a->tile[i / groups % a->tiles];
+        int64_t at = i / groups / a->tiles, span = a->base + at;
+        int h0 = (int)(i % groups) * a->group, n_heads = d->heads - h0 < a->group ? d->heads - h0 : a->group;
+        attend_sums to = sums_of(a, span ? 1 + at : 0, tile->run->row + tile->first, h0);
+        attend_span(a, &to, tile, h0, n_heads, span, a->of_thread + (size_t)thread * a->thread_bytes);
+    }
+}
+
+/* Item i is row and head i: the spans of a window, in order. */
+static void add_window_task(void *arg, int64_t first, int64_t last, int thread)
+{
+    (void)thread;
+    const attend_args *a = arg;
+    attend_sums all = sums_of(a, 0, 0, 0);
+    for (int64_t i = first; i < last; i++)
+        for (int64_t at = a->base ? 0 : 1; at < a->window && a->base + at < a->spans; at++) {
+            attend_sums some = sums_of(a, 1 + at, 0, 0);
+            add_span(a, &all, i, &some, i);
+        }
+}
+
+/* Item i is head i % H of rows i / H * WEIGHT_TILE ..: o = Wv context / sum. */
 static void value_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const attend_args *a = arg;
@@ -291,8 +355,12 @@ static void value_task(void *arg, int64_t first, int64_t last, int thread)
         const float *x[WEIGHT_TILE];
         float *y[WEIGHT_TILE];
         for (int t = 0; t < n; t++) {
-            x[t] = a->context + ((int64_t)(t0 + t) * d->heads + h) * a->kv_stride;
-            y[t] = a->o + ((int64_t)(t0 + t) * d->heads + h) * d->v;
+            int64_t at = (int64_t)(t0 + t) * d->heads + h;
+            float *context = a->context + at * a->kv_stride, inverse = (float)(1 / a->sum[at]);
+            for (int c = 0; c < d->kv_lora; c++)
+                context[c] *= inverse;
+            x[t] = context;
+            y[t] = a->o + at * d->v;
         }
         if (a->is_paired) {
             a->cpu->k.attend_value(y[0], (int64_t)d->heads * d->v, x[0], (int64_t)d->heads * a->kv_stride, n,
@@ -304,6 +372,29 @@ static void value_task(void *arg, int64_t first, int64_t last, int thread)
     }
 }
 
+/* How the work is dealt out. Where tiles and groups of heads alone would leave threads idle, as in an answer, spans of the cache are items
+ * too, many a thread. Of heads as many share a pass as leave an item for every thread, two where there are many. */
+static void deal_out(attend_args *a, int n_threads)
+{
+    int most = a->is_packed ? GROUP * TILE / a->most_rows : UNPACKED_GROUP;
+    int64_t items = (int64_t)a->tiles * ((a->dims->heads + most - 1) / most), wanted = (int64_t)n_threads * (a->tiles > 1 ? 2 : 1);
+    int64_t room = PARTS_BYTES / (4 * (int64_t)a->T * a->dims->heads * a->kv_stride), window = (AHEAD * n_threads + items - 1) / items;
+    window = window < a->spans ? window : a->spans;
+    window = window < room ? window : room;
+    a->window = items < 2 * n_threads && window > 1 ? window : 1;
+    int64_t group = ((int64_t)a->dims->heads * a->tiles * a->window + wanted - 1) / wanted;
+    a->group = group < 1 ? 1 : group > most ? most : (int)group;
+}
+
+/* Sums of rows and heads that there is room for. */
+static size_t n_sums(const attend_args *a, int n_threads)
+{
+    size_t all = (size_t)a->T * (size_t)a->dims->heads;
+    if (a->spans == 1)
+        return all;
+    return a->window > 1 ? all * (size_t)(1 + a->window) : all + (size_t)n_threads * (size_t)a->most_rows * (size_t)a->group;
+}
+
 /* Scratch of the call and its tiles; 0 if there is no memory. */
 static int lay_out(k3_cpu *cpu, attend_args *a, const k3_run *runs, int n_runs)
 {
@@ -311,29 +402,31 @@ static int lay_out(k3_cpu *cpu, attend_args *a, const k3_run *runs, int n_runs)
     int width = d->kv_lora + d->rope;
     a->query_stride = a->is_packed ? (width + 1) / 2 * 2 : width;
     a->kv_stride = a->is_packed ? k3_attend_stride(d->kv_lora) : d->kv_lora;
-    size_t n = (size_t)a->T * (size_t)d->heads, tile_bytes = k3_round64((size_t)a->tiles * sizeof *a->tile);
+    deal_out(a, cpu->n_threads);
+    size_t n = (size_t)a->T * (size_t)d->heads, sums = n_sums(a, cpu->n_threads),
+           tile_bytes = k3_round64((size_t)a->tiles * sizeof *a->tile);
     size_t query_bytes = k3_round64(n * (size_t)a->query_stride * (a->is_packed ? sizeof(uint16_t) : sizeof(float)));
-    size_t context_bytes = k3_round64(n * (size_t)a->kv_stride * sizeof(float));
+    size_t context_bytes = k3_round64(sums * (size_t)a->kv_stride * sizeof(float));
+    size_t sum_bytes = k3_round64(sums * sizeof *a->sum), max_bytes = k3_round64(sums * sizeof *a->max);
     size_t absorb_bytes = (key_floats(d) + (a->is_packed ? WEIGHT_TILE : 0) * (size_t)d->kv_lora) * sizeof(float);
     size_t rows_bytes = a->is_packed ? k3_attend_tile_bytes(d->kv_lora, width) : 0;
     if (a->is_paired)
         absorb_bytes = k3_attend_scratch_bytes(d->kv_lora);
     a->thread_bytes = k3_round64(absorb_bytes > rows_bytes ? absorb_bytes : rows_bytes);
-    char *at = k3_cpu_scratch(cpu, tile_bytes + query_bytes + context_bytes + (size_t)cpu->n_threads * a->thread_bytes);
+    char *at =
+        k3_cpu_scratch(cpu, tile_bytes + query_bytes + context_bytes + sum_bytes + max_bytes + (size_t)cpu->n_threads * a->thread_bytes);
     if (!at)
         return 0;
     attend_tile *tile = (attend_tile *)(void *)at;
     a->tile = tile;
-    a->query = (float *)(void *)(at + tile_bytes);
-    a->context = (float *)(void *)(at + tile_bytes + query_bytes);
-    a->of_thread = at + tile_bytes + query_bytes + context_bytes;
+    a->query = (float *)(void *)(at += tile_bytes);
+    a->context = (float *)(void *)(at += query_bytes);
+    a->sum = (double *)(void *)(at += context_bytes);
+    a->max = (float *)(void *)(at += sum_bytes);
+    a->of_thread = at + max_bytes;
     for (int i = 0; i < n_runs; i++)
         for (int first = 0; first < runs[i].n; first += TILE)
             *tile++ = (attend_tile){&runs[i], first, runs[i].n - first < TILE ? runs[i].n - first : TILE};
-    /* As many heads a pass as leave one for every thread, two where there are many. */
-    int most = a->is_packed ? GROUP : UNPACKED_GROUP;
-    int64_t passes = (int64_t)cpu->n_threads * (a->tiles > 1 ? 2 : 1), group = ((int64_t)d->heads * a->tiles + passes - 1) / passes;
-    a->group = group < 1 ? 1 : group > most ? most : (int)group;
     return 1;
 }
 
@@ -352,12 +445,14 @@ static int prepare(k3_cpu *cpu, attend_args *a, const k3_mat *kv_b, const k3_run
                     d->kv_lora);
         return 0;
     }
-    int rows = 0;
     for (int i = 0; i < n_runs; i++) {
+        int rows = runs[i].n < TILE ? runs[i].n : TILE;
+        int64_t spans = (runs[i].pos + runs[i].n + SPAN - 1) / SPAN;
         a->tiles += (runs[i].n + TILE - 1) / TILE;
-        rows = runs[i].row + runs[i].n > rows ? runs[i].row + runs[i].n : rows;
+        a->T = runs[i].row + runs[i].n > a->T ? runs[i].row + runs[i].n : a->T;
+        a->most_rows = rows > a->most_rows ? rows : a->most_rows;
+        a->spans = spans > a->spans ? spans : a->spans;
     }
-    a->T = rows;
     a->is_packed = cpu->k.attend_row && d->cache == K3_BF16;
     a->is_paired = a->is_packed && a->kv_b.type == K3_BF16 && d->nope <= K3_ATTEND_TILE && d->v <= K3_ATTEND_TILE;
     return lay_out(cpu, a, runs, n_runs);
@@ -374,7 +469,13 @@ void k3_cpu_mla_attend(k3_backend *be, k3_ref o, k3_ref q, const k3_mat *kv_b, c
     int64_t items = (int64_t)((a.T + WEIGHT_TILE - 1) / WEIGHT_TILE) * dims->heads, groups = (dims->heads + a.group - 1) / a.group;
     int64_t rows = a.T < WEIGHT_TILE ? a.T : WEIGHT_TILE;
     k3_pool_run(cpu->pool, absorb_task, &a, items, k3_cpu_grain(rows * dims->nope * dims->kv_lora));
-    k3_pool_run(cpu->pool, attend_task, &a, a.tiles * groups, 1);
+    if (a.window == 1)
+        k3_pool_run(cpu->pool, attend_task, &a, a.tiles * groups, 1);
+    for (; a.window > 1 && a.base < a.spans; a.base += a.window) {
+        int64_t n = a.spans - a.base < a.window ? a.spans - a.base : a.window;
+        k3_pool_run(cpu->pool, attend_window_task, &a, n * a.tiles * groups, 1);
+        k3_pool_run(cpu->pool, add_window_task, &a, (int64_t)a.T * dims->heads, k3_cpu_grain(n * dims->kv_lora));
+    }
     k3_pool_run(cpu->pool, value_task, &a, items, k3_cpu_grain(rows * dims->v * dims->kv_lora));
     k3_cpu_end(cpu, K3_OP_MLA_ATTEND, t0, k3_cpu_mat_bytes(kv_b));
 }
