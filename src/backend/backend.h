@@ -143,8 +143,8 @@ typedef struct k3_op_stat {
 typedef struct k3_memory_ops {
     /* Zeroed memory aligned to 64 bytes (256 on a device); NULL and a kept failure if it does not fit the budget. */
     k3_buf *(*alloc)(k3_backend *be, uint64_t bytes, const char *what);
-    /* Memory for rows of row_bytes each. A device that limits one allocation makes it of pieces at row borders: only embed, matmul,
-     * mla_attend (weights), upload, download and copy may be given such a buffer. */
+    /* Memory of weights: rows of row_bytes each. A device that limits one allocation makes it of pieces at row borders: only embed, matmul,
+     * mla_attend (weights), upload, download and copy may be given such a buffer. The CPU lays them side by side, in huge pages. */
     k3_buf *(*alloc_rows)(k3_backend *be, uint64_t rows, uint64_t row_bytes, const char *what);
     /* A buffer over host pages that outlive it, without a copy where the device can, as a copy where it cannot. */
     k3_buf *(*wrap)(k3_backend *be, void *host, uint64_t bytes, const char *what);

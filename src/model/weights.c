@@ -59,7 +59,7 @@ static k3_type type_for(k3_trunk trunk, k3_care care, k3_dtype stored, int cols)
     return K3_INT8;
 }
 
-/* Rows of a matrix may lie in pieces, where a device limits one allocation; a vector is one row. */
+/* Rows of a matrix may lie in pieces, where a device limits one allocation; a vector is one row, and lies in one. */
 static k3_buf *new_buffer(k3_loader *ld, uint64_t rows, uint64_t row_bytes, const char *what, k3_error *err)
 {
     k3_weights *w = ld->w;
@@ -75,7 +75,7 @@ static k3_buf *new_buffer(k3_loader *ld, uint64_t rows, uint64_t row_bytes, cons
         w->max_buffers = max;
     }
     const k3_memory_ops *memory = w->be->memory;
-    k3_buf *buf = rows > 1 ? memory->alloc_rows(w->be, rows, row_bytes, what) : memory->alloc(w->be, bytes, what);
+    k3_buf *buf = memory->alloc_rows(w->be, rows, row_bytes, what);
     if (!buf) {
         if (w->be->sync(w->be, err) == K3_OK)
             k3_fail(err, K3_E_NOMEM, "%s: no memory for %llu bytes", what, (unsigned long long)bytes);

@@ -8,15 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-/* From this size on a buffer has pages of its own: the system zeroes them when they are first touched, and may give huge ones. */
-enum { K3_OWN_PAGES = 1 << 20, K3_HUGE_PAGES = 4 << 20 };
+/* From this size on a buffer has pages of its own: the system zeroes them when they are first touched, and may give huge ones, which lie at
+ * multiples of their size. */
+enum { K3_OWN_PAGES = 1 << 20, K3_HUGE_PAGES = 4 << 20, K3_HUGE_PAGE = 2 << 20, K3_LARGEST_SLAB = 256 << 20 };
 
-typedef enum k3_cpu_kind { K3_FROM_HEAP, K3_FROM_PAGES, K3_WRAPPED } k3_cpu_kind;
+typedef enum k3_cpu_kind { K3_FROM_HEAP, K3_FROM_PAGES, K3_FROM_SLAB, K3_WRAPPED } k3_cpu_kind;
+
+/* Weights lie one after another in slabs, so that huge pages hold all of them: a matrix with pages of its own has small ones at both ends,
+ * and a small one no others. A slab goes with the last of its buffers, and its bytes are given out once. */
+struct k3_cpu_slab {
+    unsigned char *at;
+    uint64_t bytes, used;
+    int n_buffers;
+};
 
 struct k3_cpu_buf {
     k3_buf base;
     k3_cpu_kind kind;
+    k3_cpu_slab *slab;
     k3_cpu_buf *next, *previous;
 };
 
@@ -111,7 +122,7 @@ float *k3_cpu_floats(k3_ref ref)
 
 static k3_buf *keep(k3_cpu *cpu, k3_cpu_buf *buf, void *host, uint64_t bytes, k3_cpu_kind kind)
 {
-    *buf = (k3_cpu_buf){{bytes, host, (uint64_t)(uintptr_t)host}, kind, cpu->buffers, NULL};
+    *buf = (k3_cpu_buf){{bytes, host, (uint64_t)(uintptr_t)host}, kind, NULL, cpu->buffers, NULL};
     if (cpu->buffers)
         cpu->buffers->previous = buf;
     cpu->buffers = buf;
@@ -121,14 +132,34 @@ static k3_buf *keep(k3_cpu *cpu, k3_cpu_buf *buf, void *host, uint64_t bytes, k3
     return &buf->base;
 }
 
-void *k3_cpu_pages(uint64_t bytes)
+static void *map(uint64_t bytes)
 {
     void *at = bytes > SIZE_MAX ? MAP_FAILED : mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        return NULL;
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* The part of `bytes` bytes of a stretch with a huge page more that begins at a multiple of its size. */
+static void *cut_to_huge_pages(unsigned char *at, uint64_t bytes)
+{
+    size_t before = -(uintptr_t)at % K3_HUGE_PAGE, after = K3_HUGE_PAGE - before;
+    if (before)
+        munmap(at, before);
+    if (after)
+        munmap(at + before + bytes, after);
+    return at + before;
+}
+
+void *k3_cpu_pages(uint64_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    if (bytes < K3_HUGE_PAGES)
+        return map(bytes);
+    void *at = map(whole + K3_HUGE_PAGE);
+    if (!at)
+        return map(bytes);
+    at = cut_to_huge_pages(at, whole);
 #ifdef MADV_HUGEPAGE
-    if (bytes >= K3_HUGE_PAGES)
-        (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE);
+    (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE);
 #endif
     return at;
 }
@@ -145,18 +176,64 @@ static void *zeroed(uint64_t bytes, k3_cpu_kind kind)
     return k3_cpu_pages(bytes);
 }
 
-static k3_buf *memory_alloc(k3_backend *be, uint64_t bytes, const char *what)
+/* Slabs grow with what there is, so that a small model asks for few addresses. */
+static k3_cpu_slab *new_slab(k3_cpu *cpu, uint64_t bytes)
 {
-    k3_cpu *cpu = k3_cpu_of(be);
+    uint64_t wanted = cpu->slab_bytes < K3_LARGEST_SLAB ? cpu->slab_bytes : K3_LARGEST_SLAB;
+    wanted = wanted > K3_HUGE_PAGES ? wanted : K3_HUGE_PAGES;
+    wanted = ((bytes > wanted ? bytes : wanted) + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE;
+    k3_cpu_slab *slab = malloc(sizeof *slab);
+    void *at = slab ? k3_cpu_pages(wanted) : NULL;
+    if (!at) {
+        free(slab);
+        return NULL;
+    }
+    k3_pool_spread(cpu->pool, at, (size_t)wanted);
+    *slab = (k3_cpu_slab){at, wanted, 0, 0};
+    cpu->slab_bytes += wanted;
+    cpu->info.n_slabs++;
+    return slab;
+}
+
+static void drop_slab(k3_cpu *cpu, k3_cpu_slab *slab)
+{
+    if (--slab->n_buffers)
+        return;
+    if (cpu->slab == slab)
+        cpu->slab = NULL;
+    cpu->slab_bytes -= slab->bytes;
+    cpu->info.n_slabs--;
+    munmap(slab->at, (size_t)slab->bytes);
+    free(slab);
+}
+
+/* Zeroed bytes of the newest slab, or of another one. */
+static void *from_slab(k3_cpu *cpu, uint64_t bytes)
+{
+    if (bytes > SIZE_MAX - K3_HUGE_PAGE - K3_HUGE_PAGES)
+        return NULL;
+    uint64_t rounded = k3_round64(bytes ? (size_t)bytes : 1);
+    k3_cpu_slab *slab = cpu->slab;
+    if (!slab || slab->bytes - slab->used < rounded) {
+        if (!(slab = new_slab(cpu, rounded)))
+            return NULL;
+        cpu->slab = slab;
+    }
+    slab->n_buffers++;
+    slab->used += rounded;
+    return slab->at + slab->used - rounded;
+}
+
+static k3_buf *alloc(k3_cpu *cpu, uint64_t bytes, k3_cpu_kind kind, const char *what)
+{
     uint64_t budget = cpu->info.budget, used = cpu->info.used;
     if (budget && (used > budget || bytes > budget - used)) {
         k3_cpu_fail(cpu, K3_E_NOMEM, "%s: %llu bytes wanted, %llu of the budget of %llu are in use; raise the budget or ask for less", what,
                     (unsigned long long)bytes, (unsigned long long)used, (unsigned long long)budget);
         return NULL;
     }
-    k3_cpu_kind kind = bytes >= K3_OWN_PAGES ? K3_FROM_PAGES : K3_FROM_HEAP;
     k3_cpu_buf *buf = malloc(sizeof *buf);
-    void *host = buf ? zeroed(bytes, kind) : NULL;
+    void *host = !buf ? NULL : kind == K3_FROM_SLAB ? from_slab(cpu, bytes) : zeroed(bytes, kind);
     if (!host) {
         free(buf);
         k3_cpu_fail(cpu, K3_E_NOMEM, "%s: the system has no %llu bytes left; free memory or use smaller types", what,
@@ -165,12 +242,19 @@ static k3_buf *memory_alloc(k3_backend *be, uint64_t bytes, const char *what)
     }
     if (kind == K3_FROM_PAGES)
         k3_pool_spread(cpu->pool, host, (size_t)bytes);
-    return keep(cpu, buf, host, bytes, kind);
+    k3_buf *base = keep(cpu, buf, host, bytes, kind);
+    buf->slab = kind == K3_FROM_SLAB ? cpu->slab : NULL;
+    return base;
+}
+
+static k3_buf *memory_alloc(k3_backend *be, uint64_t bytes, const char *what)
+{
+    return alloc(k3_cpu_of(be), bytes, bytes >= K3_OWN_PAGES ? K3_FROM_PAGES : K3_FROM_HEAP, what);
 }
 
 static k3_buf *memory_alloc_rows(k3_backend *be, uint64_t rows, uint64_t row_bytes, const char *what)
 {
-    return memory_alloc(be, rows * row_bytes, what);
+    return alloc(k3_cpu_of(be), rows * row_bytes, K3_FROM_SLAB, what);
 }
 
 static k3_buf *memory_view(k3_backend *be, void *host, uint64_t bytes)
@@ -207,6 +291,8 @@ static void memory_release(k3_backend *be, k3_buf *base)
         free(base->host);
     else if (buf->kind == K3_FROM_PAGES)
         munmap(base->host, (size_t)base->bytes);
+    else if (buf->kind == K3_FROM_SLAB)
+        drop_slab(cpu, buf->slab);
     free(buf);
 }
 

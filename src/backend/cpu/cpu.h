@@ -30,6 +30,7 @@ typedef enum k3_cpu_op {
 } k3_cpu_op;
 
 typedef struct k3_cpu_buf k3_cpu_buf;
+typedef struct k3_cpu_slab k3_cpu_slab;
 
 typedef struct k3_cpu {
     k3_backend base;
@@ -40,6 +41,8 @@ typedef struct k3_cpu {
     k3_error failure; /* the first since the last sync; status K3_OK: none */
     k3_memory_info info;
     k3_cpu_buf *buffers;
+    k3_cpu_slab *slab;   /* the newest; NULL: none */
+    uint64_t slab_bytes; /* of all */
     void *scratch; /* grows to the largest op seen, so a steady token path does not allocate */
     size_t scratch_bytes;
     k3_op_stat stats[K3_N_OPS];
