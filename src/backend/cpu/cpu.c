@@ -47,17 +47,27 @@ void k3_cpu_fail(k3_cpu *cpu, k3_status status, const char *format, ...)
     va_end(args);
 }
 
+static void drop_scratch(k3_cpu *cpu)
+{
+    if (cpu->scratch_bytes >= K3_HUGE_PAGES)
+        munmap(cpu->scratch, cpu->scratch_bytes);
+    else
+        free(cpu->scratch);
+    cpu->scratch = NULL;
+    cpu->scratch_bytes = 0;
+}
+
 void *k3_cpu_scratch(k3_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->scratch_bytes)
         return cpu->scratch;
     size_t wanted = k3_round64(bytes + bytes / 8);
-    void *at = aligned_alloc(64, wanted);
+    void *at = wanted >= K3_HUGE_PAGES ? k3_cpu_pages(wanted) : aligned_alloc(64, wanted);
     if (!at) {
         k3_cpu_fail(cpu, K3_E_NOMEM, "%s: no memory for %zu bytes of scratch; compute fewer rows at once", cpu->name, wanted);
         return NULL;
     }
-    free(cpu->scratch);
+    drop_scratch(cpu);
     cpu->scratch = at;
     cpu->scratch_bytes = wanted;
     return at;
@@ -451,7 +461,7 @@ static void cpu_close(k3_backend *be)
     while (cpu->buffers)
         memory_release(be, &cpu->buffers->base);
     k3_pool_close(cpu->pool);
-    free(cpu->scratch);
+    drop_scratch(cpu);
     free(cpu);
 }
 
