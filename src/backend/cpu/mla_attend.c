@@ -66,8 +66,9 @@ float k3_softmax_scalar(float *p, int n, float scale, float *max, double *sum)
 /* ---- the op ------------------------------------------------------------------------------------------- */
 
 /* Rows that share one pass over the cache, and heads that share it, fewer where the cache is not packed; rows that share one decoding of
- * a head's part of kv_b; cache rows of a span, a multiple of what is taken at a time; bytes of the sums of spans that wait for others. */
-enum { AHEAD = 4, TILE = 16, GROUP = 24, UNPACKED_GROUP = 16, WEIGHT_TILE = 64, SPAN = 512, PARTS_BYTES = 32 << 20 };
+ * a head's part of kv_b; cache rows of a span, a multiple of what is taken at a time; bytes of the sums of spans that wait for others;
+ * spans at once, a thread; heads of a row whose scores take as long as it takes to pack the cache. */
+enum { AHEAD = 4, PACKING = 4, TILE = 16, GROUP = 24, UNPACKED_GROUP = 16, WEIGHT_TILE = 64, SPAN = 512, PARTS_BYTES = 32 << 20 };
 
 /* Up to TILE consecutive rows of one run. */
 typedef struct attend_tile {
@@ -84,7 +85,7 @@ typedef struct attend_args {
     float scale;
     int T, tiles, group;
     int most_rows;               /* of a tile */
-    int64_t spans, window, base; /* of the longest run; computed at once, if more than one; the first of those */
+    int64_t spans, window, base; /* of the longest run; computed at once, one: all by one thread; the first of those */
     int is_paired;               /* kv_b is bf16 and multiplied so too */
     int is_packed;               /* the level multiplies pairs of bf16, and the cache is that */
     int query_stride, kv_stride; /* from one head to the next: elements of query, floats of context */
@@ -295,12 +296,17 @@ static attend_sums sums_of_thread(const attend_args *a, int thread)
     return (attend_sums){a->context + at * a->kv_stride, a->max + at, a->sum + at, a->group};
 }
 
+static int64_t n_groups(const attend_args *a)
+{
+    return (a->dims->heads + a->group - 1) / a->group;
+}
+
 /* Item i is head group i % groups of tile i / groups: all spans, one after another. */
 static void attend_task(void *arg, int64_t first, int64_t last, int thread)
 {
     const attend_args *a = arg;
     const k3_mla_dims *d = a->dims;
-    int groups = (d->heads + a->group - 1) / a->group;
+    int64_t groups = n_groups(a);
     void *rows = a->of_thread + (size_t)thread * a->thread_bytes;
     for (int64_t i = first; i < last; i++) {
         const attend_tile *tile = &a->tile[i / groups];
@@ -321,7 +327,7 @@ static void attend_window_task(void *arg, int64_t first, int64_t last, int threa
 {
     const attend_args *a = arg;
     const k3_mla_dims *d = a->dims;
-    int groups = (d->heads + a->group - 1) / a->group;
+    int64_t groups = n_groups(a);
     for (int64_t i = first; i < last; i++) {
         const attend_tile *tile = &a->tile[i / groups % a->tiles];
         int64_t at = i / groups / a->tiles, span = a->base + at;
@@ -338,7 +344,7 @@ static void add_window_task(void *arg, int64_t first, int64_t last, int thread)
     const attend_args *a = arg;
     attend_sums all = sums_of(a, 0, 0, 0);
     for (int64_t i = first; i < last; i++)
-        for (int64_t at = a->base ? 0 : 1; at < a->window && a->base + at < a->spans; at++) {
+        for (int64_t at = a->base ? 0 : 1; at < a->window; at++) {
             attend_sums some = sums_of(a, 1 + at, 0, 0);
             add_span(a, &all, i, &some, i);
         }
@@ -372,18 +378,56 @@ static void value_task(void *arg, int64_t first, int64_t last, int thread)
     }
 }
 
+/* Heads that may share a pass. */
+static int most_heads(const attend_args *a)
+{
+    return a->is_packed ? GROUP * TILE / a->most_rows : UNPACKED_GROUP;
+}
+
+/* Passes over a span if as many heads as may share one. */
+static int64_t least_passes(const attend_args *a)
+{
+    int most = most_heads(a);
+    return (int64_t)a->tiles * ((a->dims->heads + most - 1) / most);
+}
+
+/* Heads that share a pass so that, of n spans at once, the thread with the most to do is done first. */
+static int best_group(const attend_args *a, int64_t n, int n_threads)
+{
+    int heads = a->dims->heads, best = 1;
+    int64_t least = INT64_MAX;
+    for (int64_t groups = least_passes(a) / a->tiles; groups <= heads; groups++) {
+        int group = (int)((heads + groups - 1) / groups);
+        int64_t rounds = (n * a->tiles * groups + n_threads - 1) / n_threads, work = rounds * (group * a->most_rows + PACKING);
+        if (work < least) {
+            least = work;
+            best = group;
+        }
+    }
+    return best;
+}
+
 /* How the work is dealt out. Where tiles and groups of heads alone would leave threads idle, as in an answer, spans of the cache are items
- * too, many a thread. Of heads as many share a pass as leave an item for every thread, two where there are many. */
+ * too, many a thread. Many tiles have as many heads share a pass as leave two items for every thread. */
 static void deal_out(attend_args *a, int n_threads)
 {
-    int most = a->is_packed ? GROUP * TILE / a->most_rows : UNPACKED_GROUP;
-    int64_t items = (int64_t)a->tiles * ((a->dims->heads + most - 1) / most), wanted = (int64_t)n_threads * (a->tiles > 1 ? 2 : 1);
+    int64_t items = least_passes(a), wanted = (int64_t)n_threads * 2;
     int64_t room = PARTS_BYTES / (4 * (int64_t)a->T * a->dims->heads * a->kv_stride), window = (AHEAD * n_threads + items - 1) / items;
     window = window < a->spans ? window : a->spans;
     window = window < room ? window : room;
     a->window = items < 2 * n_threads && window > 1 ? window : 1;
-    int64_t group = ((int64_t)a->dims->heads * a->tiles * a->window + wanted - 1) / wanted;
-    a->group = group < 1 ? 1 : group > most ? most : (int)group;
+    int64_t group = ((int64_t)a->dims->heads * a->tiles + wanted - 1) / wanted, most = most_heads(a);
+    a->group = a->tiles == 1 ? best_group(a, 1, n_threads) : group < most ? (int)group : (int)most;
+}
+
+/* The next window: as many spans as give every thread the same number of passes, or all that are left where there are fewer passes than
+ * threads. */
+static void deal_window(attend_args *a, int n_threads)
+{
+    int64_t left = a->spans - a->base, n = left < a->window ? left : a->window, passes = least_passes(a);
+    int64_t even = n * passes / n_threads * n_threads / passes;
+    a->window = even > 0 ? even : n;
+    a->group = best_group(a, a->window, n_threads);
 }
 
 /* Sums of rows and heads that there is room for. */
@@ -455,7 +499,7 @@ static int prepare(k3_cpu *cpu, attend_args *a, const k3_mat *kv_b, const k3_run
     }
     a->is_packed = cpu->k.attend_row && d->cache == K3_BF16;
     a->is_paired = a->is_packed && a->kv_b.type == K3_BF16 && d->nope <= K3_ATTEND_TILE && d->v <= K3_ATTEND_TILE;
-    return lay_out(cpu, a, runs, n_runs);
+    return a->tiles > 0 && lay_out(cpu, a, runs, n_runs);
 }
 
 void k3_cpu_mla_attend(k3_backend *be, k3_ref o, k3_ref q, const k3_mat *kv_b, const k3_run *runs, int n_runs, const k3_mla_dims *dims,
@@ -466,16 +510,16 @@ void k3_cpu_mla_attend(k3_backend *be, k3_ref o, k3_ref q, const k3_mat *kv_b, c
     attend_args a = {.cpu = cpu, .o = k3_host(o), .q = k3_host(q), .dims = dims, .scale = scale};
     if (!prepare(cpu, &a, kv_b, runs, n_runs))
         return;
-    int64_t items = (int64_t)((a.T + WEIGHT_TILE - 1) / WEIGHT_TILE) * dims->heads, groups = (dims->heads + a.group - 1) / a.group;
-    int64_t rows = a.T < WEIGHT_TILE ? a.T : WEIGHT_TILE;
+    int64_t items = (int64_t)((a.T + WEIGHT_TILE - 1) / WEIGHT_TILE) * dims->heads, rows = a.T < WEIGHT_TILE ? a.T : WEIGHT_TILE;
     k3_pool_run(cpu->pool, absorb_task, &a, items, k3_cpu_grain(rows * dims->nope * dims->kv_lora));
     if (a.window == 1)
-        k3_pool_run(cpu->pool, attend_task, &a, a.tiles * groups, 1);
-    for (; a.window > 1 && a.base < a.spans; a.base += a.window) {
-        int64_t n = a.spans - a.base < a.window ? a.spans - a.base : a.window;
-        k3_pool_run(cpu->pool, attend_window_task, &a, n * a.tiles * groups, 1);
-        k3_pool_run(cpu->pool, add_window_task, &a, (int64_t)a.T * dims->heads, k3_cpu_grain(n * dims->kv_lora));
-    }
+        k3_pool_run(cpu->pool, attend_task, &a, a.tiles * n_groups(&a), 1);
+    else
+        for (; a.base < a.spans; a.base += a.window) {
+            deal_window(&a, cpu->n_threads);
+            k3_pool_run(cpu->pool, attend_window_task, &a, a.window * a.tiles * n_groups(&a), 1);
+            k3_pool_run(cpu->pool, add_window_task, &a, (int64_t)a.T * dims->heads, k3_cpu_grain(a.window * dims->kv_lora));
+        }
     k3_pool_run(cpu->pool, value_task, &a, items, k3_cpu_grain(rows * dims->v * dims->kv_lora));
     k3_cpu_end(cpu, K3_OP_MLA_ATTEND, t0, k3_cpu_mat_bytes(kv_b));
 }
