@@ -43,7 +43,7 @@ typedef struct k3_cpu {
     k3_cpu_buf *buffers;
     k3_cpu_slab *slab;   /* the newest; NULL: none */
     uint64_t slab_bytes; /* of all */
-    void *scratch; /* grows to the largest op seen, so a steady token path does not allocate */
+    void *scratch;       /* grows to the largest op seen, so a steady token path does not allocate */
     size_t scratch_bytes;
     k3_op_stat stats[K3_N_OPS];
 } k3_cpu;
