@@ -91,8 +91,8 @@ typedef struct attend_args {
     int query_stride, kv_stride; /* from one head to the next: elements of query, floats of context */
     const attend_tile *tile;
     float *query; /* [T, H, query_stride] f32 or, if packed, bf16 */
-    float
-        *context; /* sums of all rows and heads, n_sums times: of all spans so far, then of spans that wait, or of each thread's last one */
+    /* Sums of all rows and heads: of all spans so far; behind them those of each span of a window, or of one item of each thread. */
+    float *context;
     double *sum;
     float *max;
     size_t thread_bytes;
@@ -391,7 +391,7 @@ static int64_t least_passes(const attend_args *a)
     return (int64_t)a->tiles * ((a->dims->heads + most - 1) / most);
 }
 
-/* Heads that share a pass so that, of n spans at once, the thread with the most to do is done first. */
+/* Heads that share a pass so that, of n spans at once, the busiest thread has the least to do. */
 static int best_group(const attend_args *a, int64_t n, int n_threads)
 {
     int heads = a->dims->heads, best = 1;
