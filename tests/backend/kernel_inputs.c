@@ -117,3 +117,10 @@ void spoil(float *x, int cols, flavour f)
     if (f == ZEROS && below(2))
         x[below(cols)] = bad[below(3)];
 }
+
+int close_rooms(void **state)
+{
+    (void)state;
+    guarded_close();
+    return 0;
+}

@@ -34,4 +34,7 @@ void spoil(float *x, int cols, flavour f);
 /* Fails unless the bits are equal; any NaN equals any. */
 void same_bits(const char *what, const float *got, const float *want, size_t n);
 
+/* The teardown of a group of tests. */
+int close_rooms(void **state);
+
 #endif

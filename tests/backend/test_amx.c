@@ -382,13 +382,6 @@ static void every_multiply_add_is_made(void **state)
     }
 }
 
-static int close_rooms(void **state)
-{
-    (void)state;
-    guarded_close();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -484,13 +484,6 @@ static void memory_read(void **state)
     on_levels("memory_read", 0, check_memory_read);
 }
 
-static int close_rooms(void **state)
-{
-    (void)state;
-    guarded_close();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -11,7 +11,7 @@ for source in src/backend/cpu/x86/*.c; do
     text=$(sed -n 's/^#include "\(backend\/cpu\/vec\/[a-z0-9_]*_body\.h\)"$/src\/\1/p' "$source")
     # shellcheck disable=SC2086
     grep -q 'vf_prefetch(' "$source" $text || continue
-    object=$(find "$1" -path "*/${source#src/}.o")
+    object=$(find "$1" -path "*k3_backend.dir/*/${source#src/}.o")
     [ -z "$object" ] || objdump -d "$object" | grep -q prefetch || {
         echo "$object: no prefetch instruction, though $source asks for them"
         failed=1
