@@ -151,11 +151,10 @@ static void *map(uint64_t bytes)
 /* The part of `bytes` bytes of a stretch with a huge page more that begins at a multiple of its size. */
 static void *cut_to_huge_pages(unsigned char *at, uint64_t bytes)
 {
-    size_t before = -(uintptr_t)at % K3_HUGE_PAGE, after = K3_HUGE_PAGE - before;
+    size_t before = -(uintptr_t)at % K3_HUGE_PAGE;
     if (before)
         munmap(at, before);
-    if (after)
-        munmap(at + before + bytes, after);
+    munmap(at + before + bytes, K3_HUGE_PAGE - before); /* never nothing: before is less than a page */
     return at + before;
 }
 
